@@ -13,7 +13,10 @@ export type AcceptedAuthorization = {
   validBefore: bigint
   nonce: Hex
   signature: Hex
-  /** The block at which the nonce was found to be unused. Null if the nonce is bound to its challenge, because no other payment can use it then. */
+  /**
+   * The block at which the nonce was found to be unused. Null if the nonce is bound to its challenge: no other payment can use it, so the block
+   * doesn't matter.
+   */
   acceptedBlock: bigint | null
 }
 
@@ -33,7 +36,7 @@ export type GasDraw = {
   /** The provider whose grant pays. The common allowance pays if this is null or the provider has no grant. */
   providerId: string | null
   amount: bigint
-  /** Maximum that all users of the common allowance may draw per UTC day. */
+  /** Maximum that all users of the common allowance together may draw per UTC day. */
   common: bigint
 }
 
@@ -86,7 +89,7 @@ export type Candidate = {
   gas?: GasDraw
   /** Terms of the pass that the payment buys. */
   pass?: PassTerms
-  /** Time until which its caller waits, in Unix milliseconds of the database's clock. Default: no limit. */
+  /** Time until which the caller waits, in Unix milliseconds of the database's clock. Default: no limit. */
   deadline?: number
   /** Maximum for the payer's `accepted_total`: the payer's balance or cap, plus all accepted amounts that the payer no longer owes. */
   limit: bigint | null

@@ -32,7 +32,7 @@ export type Accept = (
   payers: Payers,
   state?: PayerState,
   /**
-   * Time until which the caller waits, by `performance.now()`. Later, the payment isn't accepted, because the caller would not receive the answer.
+   * Time until which the caller waits, by `performance.now()`. After it, the payment isn't accepted, because the caller would not receive the answer.
    */
   deadlineMs?: number,
 ) => Promise<'accepted' | 'replayed'>
@@ -86,7 +86,8 @@ export function reserveWith(submit: (candidate: Candidate) => Promise<Verdict>):
   return async (candidate, payers, state) => {
     const needed = candidate.providerAmount + candidate.feeAmount
     let allowance = await payers.allowance(candidate.payer, state)
-    // If the cached allowance is too low, read it again before writing to the database. If it is high enough, the database decides.
+    // If the cached allowance covers the amount, the database decides. If it doesn't, or if the database finds that the limit is exceeded, read the
+    // allowance again.
     if (covers(allowance, needed)) {
       const verdict = await submit({ ...candidate, limit: allowance.limit })
       if (verdict !== 'over_limit') return requireStored(verdict)

@@ -23,13 +23,13 @@ type Seen = 'settled' | 'cancelled' | 'foreign_use' | null
 
 type Case = {
   name: string
-  /** The record's events of the provider's half and the fee. */
+  /** The recorded events: of the provider's half, then of the fee. */
   seen?: [Seen, Seen]
   /** The payment's stage or result. Default: it waits in the queue. */
   place?: 'retrying' | 'failed' | 'failed and final' | 'settled' | 'voided'
   /** The code of the payment's failure, or of the reason why its fee is missing. */
   code?: string
-  /** `half: code` of each half that its payer owes. */
+  /** `half: code` of each half that the payer owes. */
   owed: string[]
 }
 
@@ -37,12 +37,12 @@ const cases: Case[] = [
   { name: 'the payment is waiting', owed: [] },
   { name: 'the payment has settled', seen: ['settled', 'settled'], owed: [] },
   {
-    name: 'the payment was cancelled, but not finally',
+    name: 'the payment was cancelled, and the cancellation is not final yet',
     seen: ['cancelled', null],
     owed: ['0: authorization_cancelled'],
   },
   {
-    name: 'the payment was cancelled and has failed (then also the fee, because the fee is never charged alone)',
+    name: 'the payment was cancelled and has failed (the fee is also owed, because it is never charged alone)',
     seen: ['cancelled', null],
     place: 'failed',
     code: 'authorization_cancelled',
@@ -68,7 +68,7 @@ const cases: Case[] = [
     owed: ['0: insufficient_balance', '1: insufficient_balance'],
   },
   {
-    name: 'the payment failed finally, and someone else settled one half',
+    name: 'the failure of the payment is final, and someone else settled one half',
     seen: ['settled', null],
     place: 'failed and final',
     code: 'insufficient_balance',

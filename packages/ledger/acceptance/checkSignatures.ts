@@ -80,7 +80,7 @@ export type SignatureCheck = {
   isUsed: boolean
 }
 
-/** Maximum number of key recoveries in a row before other requests get their turn. They take about 2 ms together. */
+/** Maximum number of key recoveries in a row before other requests get their turn. This many recoveries take about 2 ms. */
 const togetherAtMost = 32
 
 /**

@@ -17,7 +17,10 @@ export type Checked = SignedAuthorization & {
   hasCode: boolean
   /** The chain's state of the payer, if it was read. */
   state: PayerState | undefined
-  /** The block at which the nonce was found to be unused. Null if the nonce is bound to its challenge, because no other payment can use it then. */
+  /**
+   * The block at which the nonce was found to be unused. Null if the nonce is bound to its challenge: no other payment can use it, so the block
+   * doesn't matter.
+   */
   acceptedBlock: bigint | null
 }
 

@@ -17,7 +17,7 @@ export type Exposure = {
   debt: bigint
   /**
    * Whether one of its payments failed on chain after its simulation passed (isolation.ts) and still waits. Also true while a payment waits because
-   * the payer's contract wallet rejected the signature in an attempt, although the wallet had accepted that signature here.
+   * the payer's contract wallet rejected the signature in an attempt to settle, although the wallet had accepted that signature before.
    */
   isBlocked: boolean
   /** Whether any of its payments ever settled; false if that wasn't requested. */

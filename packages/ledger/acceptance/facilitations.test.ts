@@ -41,7 +41,7 @@ test('behavior: deleting a payment finds its webhook messages with an index', as
     const [first] = await tx`
       select a.attname from pg_index i join pg_attribute a on a.attrelid = i.indrelid and a.attnum = i.indkey[0]
       where i.indexrelid = 'outbox_once'::regclass`
-    // Before Postgres 18, an index that begins with another column is read completely.
+    // If the index began with another column, Postgres before version 18 would read the whole index.
     expect(first).toEqual({ attname: 'payment_id' })
   })
 })

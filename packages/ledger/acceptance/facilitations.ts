@@ -221,7 +221,7 @@ export async function beginAnswer(sql: Queryable, paymentId: string): Promise<Da
   return row?.since ?? (row?.isTold ? 'told' : 'busy')
 }
 
-/** Ends the turn that began at `since`. If its caller didn't receive the answer, the next one may. */
+/** Ends the turn that began at `since`. If the caller didn't receive the answer, the next caller may receive it. */
 export async function endAnswer(
   sql: Queryable,
   paymentId: string,

@@ -18,7 +18,7 @@ afterEach(() => {
   vi.useRealTimers()
 })
 
-test('behavior: balances that were first read together are read again at different times, spread over half of a balance’s lifetime, and each call reads several of them', async () => {
+test('behavior: balances that were first read together are read again over half of a balance’s lifetime, several balances per call', async () => {
   vi.useFakeTimers({ toFake: ['setTimeout', 'Date'] })
   const began = Date.now()
   const turn = () => new Promise((resolve) => setImmediate(resolve))

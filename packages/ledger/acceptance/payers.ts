@@ -27,7 +27,7 @@ export type PayersOptions = {
   /** Whether a payer's balance must cover its unsettled payments. */
   checkBalance: boolean
   caps: PayerCaps
-  /** Default: no tabs. */
+  /** Absent if payers can't buy on tabs. */
   tabCredit?: TabCredit | undefined
   /** Time in ms for which a cached balance is used. */
   balanceTtlMs: number

@@ -20,7 +20,7 @@ export function acceptRefund(database: Database, of: RefundOf): Accept {
   return reserveWith((candidate) => storeRefund(database, of, candidate))
 }
 
-/** Stores a refund without checking its wallet's balance, which {@link acceptRefund} does. */
+/** Stores a refund, but doesn't check the wallet's balance. {@link acceptRefund} checks it first. */
 export function storeRefund(database: Database, of: RefundOf, candidate: Candidate): Promise<Verdict> {
   return database.begin((sql) => insertRefund(sql, of, candidate)) as Promise<Verdict>
 }
@@ -56,8 +56,8 @@ async function insertRefund(
 }
 
 /**
- * Releases the amounts of refunds that failed and can't move any more. They count until they expire, because anyone who has seen the signature can
- * still send it.
+ * Releases the amounts of refunds that failed and can't move any more. A failed refund counts until it expires, because anyone who has seen its
+ * signature can still send it.
  */
 async function releaseDead(sql: Queryable, paymentId: string): Promise<void> {
   await sql`

@@ -15,7 +15,7 @@ type Waiting = {
 const everyMs = 50
 /** Maximum pause in ms between two reads of a settlement. */
 const mostPauseMs = 500
-/** Maximum number of settlements that one query reads. The next query reads the others. */
+/** Maximum number of settlements that one query reads. The next query reads the remaining settlements. */
 const mostAtOnce = 500
 
 /**

@@ -39,7 +39,7 @@ export type KnownAuthorization = {
   ended: PaymentResult | null
   /** Whether it is reserved for its seller. */
   isReserved: boolean
-  /** Whether the payment waits in the queue without a submission, or with another one. */
+  /** Whether the payment waits in the queue without a submission, or with another submission. */
   isReleased: boolean
   /** Whether the payment waits in the queue with another submission. */
   isTaken: boolean
@@ -238,7 +238,7 @@ async function reopenFailed(tx: Queryable, failed: readonly PresentedAgain[]): P
 
 /**
  * Finds the submitted payments that left a batch and are in the queue again. The caller fails them, because submitted payments aren't retried.
- * Payments that were submitted again since then are left out: they have a submission.
+ * Payments that were submitted again since then are left out, because they belong to another submission now.
  */
 export async function readLeftOfSubmission(sql: Queryable, batchId: bigint): Promise<string[]> {
   const rows = await sql<{ id: string }[]>`

@@ -171,7 +171,7 @@ test('behavior: a tab’s payment replaces its reservation, so the payer’s tot
 
 const conflicts: [string, (tab: ClosedTab) => Promise<unknown>][] = [
   [
-    'another payment of its payer uses its nonce',
+    'another payment of the payer uses the tab’s nonce',
     ({ payer, nonce }) => sql`
       insert into signed_authorization (payment_id, half, chain_id, token, authorizer, recipient, value, valid_after,
         valid_before, nonce)
@@ -179,12 +179,12 @@ const conflicts: [string, (tab: ClosedTab) => Promise<unknown>][] = [
         ${nonce})`,
   ],
   [
-    'another open tab of its payer uses its nonce',
+    'another open tab of the payer uses the tab’s nonce',
     ({ tabId }) =>
       sql`update tab_claim set tab_id = ${`tab_${randomHex(16).slice(2)}`} where tab_id = ${tabId}`,
   ],
   [
-    'another payment of its payer has its id',
+    'another payment of the payer has the tab’s id',
     async (tab) => {
       const earlier = makeClosedTab({ payer: tab.payer, closedAt, sales: [{ provider }] })
       expect(await takeTabs(sql, [earlier])).toEqual([])

@@ -47,7 +47,7 @@ export type ClosedLine = {
   charged: bigint
 }
 
-/** Purchases on a line from one endpoint within one hour. */
+/** Purchases from one endpoint on one line within one hour. */
 export type TabSale = {
   /** Position of the line. */
   line: number

@@ -97,7 +97,7 @@ export function halfColumns(sql: Queryable) {
     ) end as tab`
 }
 
-/** Reads the items of a batch that have an unsettled half, and the number of its other items. */
+/** Reads the items of a batch that have an unsettled half, and counts the batch's other items. */
 export async function readUnsettledItems(
   sql: Queryable,
   batchId: bigint,

@@ -105,7 +105,7 @@ export async function findDueSweeps(
     if (isListed) due.push(terms)
     // If the batch has no room for a due splitter that already waits, `look_at` stays unchanged, so that the splitter keeps its place in the order.
     if (isDue && !isListed && isLook) continue
-    // The next time to check the splitter: when its oldest payment is due, since later payments can't be due sooner.
+    // Check the splitter again when its oldest payment is due, because later payments can't be due sooner.
     const restAt = isDue ? now.getTime() : (since ?? now).getTime() + settings.sweepAfterMs
     const at = isListed ? now.getTime() + retryMs : restAt
     if (isDue || isLook) looks.push({ address, at: new Date(at) })
@@ -118,14 +118,12 @@ export async function findDueSweeps(
 }
 
 /**
- * Time in ms for which a splitter that a batch sweeps isn't listed again. After that, it is listed again, in case the batch's transaction was never
- * sent.
+ * After a batch includes the sweep of a splitter, later batches leave the splitter out for this many ms. Then it may be listed again, in case the
+ * batch's transaction was never sent.
  */
 const retryMs = 600_000
 
-/**
- * Returns the contents of the splitter `s`. It counts payments up to a limit. If there are fewer, `since` is the block time of the oldest payment.
- */
+/** Returns the contents of the splitter `s`. It counts at most `most` payments. If there are fewer, `since` is the oldest payment's block time. */
 function waitingIn(sql: Queryable, most: number) {
   return sql`(
     select count(*)::int as waiting, min(block_time) as since
@@ -156,7 +154,7 @@ function ownQueues(items: readonly BatchItem[]): Map<string, { payments: number;
   return queues
 }
 
-/** Returns the splitters that are worth a sweep, because enough of these items pay to them. For a keeper that knows only these items. */
+/** Returns the splitters that receive enough of these items' payments to be worth a sweep. A keeper that knows only these items uses it. */
 export function countDueSweeps(items: readonly BatchItem[], sweepCount: number): SplitterTerms[] {
   const queues = ownQueues(items)
   const terms = new Map(items.map(({ provider, splitter }) => [provider.authorization.to, splitter]))

@@ -15,7 +15,7 @@ export type Offer = Fees & {
   readRaw: () => Promise<Hex>
   /** Milliseconds since it was stored, by the database's clock, because the clocks of hosts that share a wallet may differ. */
   ageMs: number
-  /** Milliseconds since it was last sent to the nodes, by the same clock; null if never. */
+  /** Milliseconds since it was last sent to the nodes, by the database's clock; null if never. */
   triedAgoMs: number | null
   /** Whether a node ever accepted it. */
   isTaken: boolean

@@ -32,7 +32,7 @@ type Accepts = {
   maxAmountRequired?: string
   payTo: Address
   maxTimeoutSeconds: number
-  /** `seller`: the wallet behind `payTo`, if that is a splitter. */
+  /** `seller`: if `payTo` is a splitter, the wallet that it pays. */
   extra: { name: string; version: string; seller?: Address }
 }
 

@@ -57,7 +57,7 @@ describe('readDeclaration', () => {
     ['half of a surrogate pair', { bazaar: { info, schema, note: '\ud800' } }, /incomplete characters/],
     ['a description that cannot be stored', { description: 'Weather\0' }, /^resource: U\+0000/],
     [
-      'a number that Postgres would write without an exponent',
+      'a number that Postgres would write with hundreds of digits instead of an exponent',
       { bazaar: { info, schema, note: [1e308] } },
       /exponent/,
     ],

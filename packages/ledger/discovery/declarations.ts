@@ -145,8 +145,8 @@ export async function listDeclaration(sql: Queryable, declaration: Declaration):
 
 /**
  * Schedules an early check of the other proven listings of the same URL, which have other wallets or networks. A payment to this listing may mean
- * that the URL's 402 no longer asks for payments to them. Only the 402 decides that, because anyone can pay themselves for any URL. Such payments
- * can't cause frequent checks: see {@link rereadSeconds}.
+ * that the URL's 402 no longer asks for payments to those wallets. Only the 402 decides that, because anyone can pay themselves for any URL. Such
+ * payments can't cause frequent checks: see {@link rereadSeconds}.
  */
 async function rereadOthers(sql: Queryable, { resource, chainId, payTo }: Declaration): Promise<void> {
   await sql`

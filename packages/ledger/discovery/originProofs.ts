@@ -234,7 +234,7 @@ const firstPauseMinutes = 5
 /** Days for which a proven URL stays proven while its server is unreachable. */
 const awayDays = 3
 
-/** Stores the result of a request to a URL, and schedules the next one. */
+/** Stores the result of a request to a URL, and schedules the next request. */
 export async function recordFinding(
   sql: Queryable,
   { declaredId, endpointId, url, payTo, failures }: Unproven,

@@ -68,7 +68,7 @@ const table = {
   ),
   checks_input_first: error(
     'It checks the input before it asks for payment.',
-    'Ask for payment first, or register a valid inputExample. The gateway sends it once another URL of this server is proven.',
+    'Ask for payment first, or register a valid inputExample. The gateway sends the example once another URL of this server is proven.',
   ),
   rate_limited: error(
     'It rejects the request because of a rate limit.',
@@ -210,7 +210,7 @@ export const sellerFindings: Readonly<Record<FindingCode, Described>> = table
 export type SellerFinding = {
   code: FindingCode
   severity: Severity
-  /** A sentence that describes it. */
+  /** A sentence that describes the finding. */
   message: string
   /** A sentence that says how to correct it; null: nothing is wrong. */
   advice: string | null

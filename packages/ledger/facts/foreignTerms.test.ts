@@ -19,7 +19,7 @@ import { createPayers } from '../acceptance/payers.ts'
 import { endPayments } from '../queue/stages.ts'
 import { dropBlock } from './record.ts'
 
-// A payer holds the only key that a tab needs, so it can sign a state under other terms and settle it itself.
+// A payer holds the only key that a tab needs, so it can sign a state under other terms and settle that state itself.
 
 const sql = await useDatabase()
 let provider: SeedProvider
@@ -139,7 +139,7 @@ describe('a tab that its payer settled with itself as the platform', () => {
     expect(await readMoved()).toEqual([null, null])
   })
 
-  test('behavior: if another block then shows a settlement under the accepted terms, the tab counts as settled', async () => {
+  test('behavior: if a later block shows a settlement under the accepted terms, the tab counts as settled', async () => {
     await settleTab(sql, tab, ofPayer())
     await settleTab(sql, tab, { blockNumber: 51 })
     expect(await readEvent()).toEqual({ state: 'settled', lostFeeShare: 0 })
@@ -167,7 +167,7 @@ describe('the reward of a settled tab', () => {
     expect(await readDebt()).toEqual([])
   })
 
-  test('default: with the accepted reward, the tab counts as settled, with its whole fee', async () => {
+  test('default: if the reward is the accepted reward, the tab counts as settled with its whole fee', async () => {
     await settleTab(sql, tab, { platform: seedPlatform, rewardShare: 500 })
     expect(await readEvent()).toEqual({ state: 'settled', lostFeeShare: 0 })
     await finalize()

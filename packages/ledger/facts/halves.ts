@@ -32,8 +32,8 @@ export function halves(sql: Queryable) {
  * Returns the {@link halves} of one payment, looked up by its id.
  *
  * Use this instead of {@link halves} if the query also restricts `valid_before`. The table's statistics don't contain the times of new authorizations
- * yet. So the planner expects to find about one of them, and may search the whole table for each payment. `offset 0` makes it look up the payment's
- * id first.
+ * yet. So the planner expects to find only about one new authorization, and may search the whole table for each payment. `offset 0` makes it look
+ * up the payment's id first.
  *
  * @param paymentId a column of the surrounding statement.
  */

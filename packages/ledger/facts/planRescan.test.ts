@@ -8,13 +8,13 @@ test('default: reads only new blocks in most steps; in the first step and after 
   const look = (seen: bigint, head: bigint) => planRescan(rescans, seen, head, finalityBlocks)
   const first = look(90n, 100n)
   expect(first.after).toBe(30n)
-  // The first read was interrupted, so the next one begins at the same block.
+  // The first read was interrupted, so the next read begins at the same block.
   expect(look(90n, 100n).after).toBe(30n)
   first.done()
   expect(look(100n, 101n).after).toBe(100n)
   look(100n, 101n).done()
   expect(look(108n, 109n).after).toBe(108n)
-  // No block becomes final without being read again: this read begins where the last one did.
+  // When the head was 100, blocks above 70 weren't final. This read begins there, so each of these blocks is read again before it becomes final.
   expect(look(109n, 110n).after).toBe(70n)
   look(109n, 110n).done()
   expect(look(110n, 111n).after).toBe(110n)

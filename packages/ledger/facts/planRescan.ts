@@ -1,7 +1,7 @@
 type Rescan = {
   /** The read begins after this block. */
   after: bigint
-  /** Call this once the read has succeeded. Until then, later reads begin at the same old blocks. */
+  /** Call this once the read has succeeded. Until then, each further read begins at the same block. */
   done: () => void
 }
 

@@ -59,7 +59,7 @@ function blockAt(number: number, hash = blockHashOf(number)) {
   return { blockNumber: BigInt(number), blockHash: hash, blockTime: 1_795_262_400n + BigInt(number) }
 }
 
-/** Creates the event that shows that one half of a payment was used as it was signed. */
+/** Creates the event of a half that was used exactly as signed. `change` replaces fields of the event. */
 async function useOf(payment: SeededPayment, half: 0 | 1, change: Partial<Evidence> = {}): Promise<Evidence> {
   const [signed] = await sql<{ recipient: Address; value: bigint }[]>`
     select recipient, value from signed_authorization where payment_id = ${payment.paymentId} and half = ${half}`
@@ -508,7 +508,7 @@ describe('reading the index', () => {
 })
 
 describe('reorgs', () => {
-  test('default: dropping a block deletes its events, and the record is read again from there', async () => {
+  test('default: dropping a block deletes its events, and lowers the record’s head to the block before it', async () => {
     const [one, other] = [await seed(), await seed()]
     const [gone, stays] = [newBlock(), newBlock()]
     const { blockNumber } = stays

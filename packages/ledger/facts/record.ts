@@ -21,8 +21,8 @@ export type EventSource = 'receipt' | 'index' | 'lookup'
 export type IndexedEvent = Evidence & { batchLogIndex: number | null }
 
 /**
- * Records events of our authorizations, and ignores those of others. If the event is already known from another block, the new one replaces it,
- * because its block was just seen on the chain.
+ * Records events of our authorizations, and ignores all other events. If an event is already known from another block, the new event replaces the
+ * known event, because the new event's block was just seen on the chain.
  *
  * A tab is settled by any of its states that paid at least the charged amount on each of our lines, to our platform, and with no larger reward. A
  * state may sign more than is charged, so a state that moved less than the accepted one can still pay for everything. A payer can settle a state
@@ -393,7 +393,7 @@ export async function recordBatches(
 export type RecordHead = {
   /** The record is complete up to this block. */
   blockNumber: bigint
-  /** The index was read up to this block, but it had gaps in between. */
+  /** The index was read up to this block. If this is above `blockNumber`, the index has gaps in between. */
   readNumber: bigint
   /** Time of the block `readNumber`, in Unix seconds. */
   blockTime: bigint
@@ -406,7 +406,7 @@ export async function readRecordHead(sql: Queryable, chainId: number): Promise<R
   return row ?? null
 }
 
-/** A {@link RecordHead}, with nulls if an outer join found none. */
+/** A {@link RecordHead}. All fields are null if an outer join found no row. */
 export type NullableRecordHead = { [Key in keyof RecordHead]: bigint | null }
 
 /** Returns the columns of {@link NullableRecordHead} for a row of `record_head` named `head`. */
@@ -537,7 +537,7 @@ export async function readUnconfirmedBlocks(
     order by number limit ${limit}`
 }
 
-/** Stores when a block was confirmed; false if another process did. */
+/** Stores when a block was confirmed. Returns false if another process has already stored it. */
 export async function setConfirmed(
   sql: Queryable,
   chainId: number,

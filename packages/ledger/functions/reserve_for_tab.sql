@@ -3,7 +3,7 @@
 -- Within the payer's earned credit, a step is 32 prices, so most requests don't write to the payer's row. Beyond earned credit, a step is a loan from
 -- the day's budget, which all payers share. The first such step is one price, and each further one doubles the tab's reservation, up to 32 prices per
 -- step. So a tab reserves at most about twice the amount that is bought on it. A step covers at least all requests that wait for it. If less credit
--- is left, the step is the rest; if the rest is less than one price, the verdict is `limit`.
+-- is left, the step is all of the remaining credit. If the remaining credit is less than one price, the verdict is `limit`.
 --
 -- wanted: the prices of all requests that wait for this step
 -- payer_limit: the maximum for accepted_total (balance or credit, plus the accepted amounts that are no longer owed); null: no limit

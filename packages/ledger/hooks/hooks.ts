@@ -4,7 +4,7 @@ import type { Queryable, Transaction } from '../store/database.ts'
 /** Time in ms for which the former secret still signs after a rotation. */
 const rotationMs = 24 * 60 * 60_000
 
-/** A provider's hook: the URL that is asked before its payments are accepted. */
+/** A provider's hook: the URL that is asked before a payment to the provider is accepted. */
 export type AcceptHook = {
   providerId: string
   url: string

@@ -83,7 +83,7 @@ test('behavior: while a seller’s own middleware may still void a payment, a ba
     return (await seedPayment(sql, { provider, acceptedAt, ...more })).paymentId
   }
   const due = async (ms = 0) =>
-    // Create a new instance each time: after an unsuccessful search for a full wallet, an instance pauses by the machine's clock.
+    // Create a new instance each time. After an unsuccessful search for a full wallet, an instance pauses by the machine's clock, not by `now`.
     (
       await createDueBatches(
         sql,
@@ -221,7 +221,7 @@ describe('payments that callers of /settle wait for', () => {
     return read.flat().map(({ id }) => id)
   }
 
-  test('behavior: callers without a grant take turns as one group with a provider that has a grant, so the provider waits for only one payment of the group', async () => {
+  test('behavior: all callers without a grant together get as many turns as one caller with a grant', async () => {
     await sql`delete from queue`
     const strangers: string[] = []
     for (let index = 0; index < 50; index++) {
@@ -249,7 +249,7 @@ describe('payments that callers of /settle wait for', () => {
     expect(await readOrder(172)).toEqual(granted)
   })
 
-  test('behavior: sellers without a key take turns, regardless of how many payments others have open', async () => {
+  test('behavior: sellers without a key take turns, regardless of how many payments each seller has open', async () => {
     await sql`delete from queue`
     const wallet = randomHex(20)
     const many: string[] = []

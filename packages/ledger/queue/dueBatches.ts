@@ -49,8 +49,8 @@ export type DueBatchesOptions = {
 }
 
 /**
- * A group with its waiting payments. `acceptedBy`: a payment that its seller may void doesn't count for the triggers if it was accepted later than
- * this.
+ * A group with its waiting payments. If a payment's seller may still void it, the payment counts for the triggers only if it was accepted at or
+ * before `acceptedBy`.
  */
 type Look = { group: QueueGroup; acceptedBy: Date; waiting: WaitingInGroup }
 

@@ -14,7 +14,7 @@ export type PaymentFailure = {
 /**
  * Counts a failed attempt that was the payment's own fault, schedules a retry or fails the payment, and notifies the provider if necessary.
  *
- * @returns the number of attempts so far; null if the payment can no longer fail here.
+ * @returns the number of attempts so far; null if the payment can't fail any more, because it has a result other than `spent`.
  */
 export async function recordFailure(
   sql: Queryable,

@@ -131,7 +131,7 @@ describe('acceptance', () => {
     expect([...totals]).toEqual([{ total: 0n }])
   })
 
-  test('behavior: accepts only as many concurrent payments as the rest of the allowance covers', async () => {
+  test('behavior: accepts only as many concurrent payments as the remaining allowance covers', async () => {
     const raced = await Promise.all(
       Array.from({ length: 40 }, (_, i) => accept({}, i % 2 === 0 ? sql : twin)),
     )

@@ -4,7 +4,7 @@ import type { Hex } from 'viem'
 import type { Queryable } from '../store/database.ts'
 import { feeOf } from './queue.ts'
 
-// Payment of gas that no fee covers: see gas_draw in packages/ledger/migrations/0001_schema.sql.
+// Gas money for payments whose fees don't cover their gas: see `gas_draw` in packages/ledger/migrations/0001_schema.sql.
 
 /** Maximum USDC base units that may be drawn per UTC day. */
 export type GasLimits = {

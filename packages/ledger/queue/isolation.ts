@@ -108,8 +108,8 @@ export function payerOf(sql: Queryable, { chainId, token }: QueueScope, address 
 }
 
 /**
- * Reads the isolated payments that may be attempted. If payments of a payer have failed on chain before, this is only one of its payments, and
- * none while another one is in progress. Otherwise it is all payments of the payer.
+ * Reads the isolated payments that may be attempted. For a payer whose payments have failed on chain before, it reads only the oldest payment, and
+ * nothing while another payment of the payer is in an isolated batch. For other payers, it reads all isolated payments.
  */
 export async function readIsolated(
   sql: Queryable,

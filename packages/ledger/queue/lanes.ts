@@ -12,7 +12,7 @@
 export const lanes = ['facilitator', 'shared', 'tab', 'high_value', 'submission', 'code', 'isolated'] as const
 export type Lane = (typeof lanes)[number]
 
-/** For how many of a wallet's last batches the lanes are remembered. A restart forgets them, and then the wallet begins with the shared lane. */
+/** Number of a wallet's last batches whose lanes are remembered. A restart forgets them, and then the wallet begins with the shared lane. */
 const rememberedTurns = 10
 
 /** Adds a turn to a wallet's last lanes, the latest last. */
@@ -25,9 +25,9 @@ const mostInARow = 2
 
 /**
  * Orders the lanes that have something due and may begin a batch (`mayBeginLane`). The `facilitator` lane, where a caller waits for an answer, has
- * every second turn of a wallet. Of the remaining turns, every second one goes to the main lanes `shared` and `tab`, which hold nearly all payments.
- * The other lanes take turns for the rest, regardless of their value. Of the two main lanes, the one with the more valuable next batch goes first,
- * but the other one has at least every third of their turns.
+ * every second turn of a wallet. Half of the remaining turns go to the main lanes `shared` and `tab`, which hold nearly all payments. The other half
+ * go to the other lanes in rotation, regardless of their value. Of the two main lanes, the lane with the more valuable next batch goes first, but
+ * the other main lane has at least every third of their turns.
  *
  * @param due the value of each lane's next batch: the platform's part of it, in USDC base units.
  * @param served the lanes of the wallet's last transactions, the latest last.
@@ -66,7 +66,7 @@ export function orderByTurns<Due extends { lane: Lane; worth: bigint }>(
   due: readonly Due[],
   served: readonly Lane[],
 ): Due[] {
-  // A lane's first due batch is its next one.
+  // A lane's first due batch is its next batch.
   const worthOfNext = new Map(due.toReversed().map(({ lane, worth }) => [lane, worth]))
   return orderLanes(worthOfNext, served).flatMap((lane) => due.filter((one) => one.lane === lane))
 }

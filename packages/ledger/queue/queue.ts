@@ -36,7 +36,7 @@ export async function readGroups(sql: Queryable, scope: QueueScope): Promise<Que
 
 /** An overview of a group's waiting payments, which decides what else a keeper reads from the queue. */
 export type WaitingInGroup = {
-  /** What the triggers need to know about the waiting payments; null if no payment waits for a trigger. */
+  /** Values of the waiting payments that decide which trigger fires; null if no payment waits for a trigger. */
   extremes: Omit<WaitingPayments, 'paymentCount' | 'amount'> | null
   /** The kinds of payments that wait for a trigger, without high-value payments. All kinds if a retry is due, because its kind isn't read. */
   kinds: readonly QueuedKind[]
@@ -96,7 +96,7 @@ export async function readWaiting(
     (kind) => sql`
       (select q.accepted_at from queue q where ${ofKind(kind)} and ${isRipe(sql, acceptedBy)} order by q.accepted_at limit 1)`,
   )
-  // Without the order, the planner uses another index, and reads all waiting payments if none is of this kind.
+  // Without this `order by`, the planner uses another index, and reads all waiting payments if none is of this kind.
   const hasKind = queuedKinds.map(
     (kind) => sql`
       (select true from queue q where ${ofKind(kind)} and ${amount} < ${highValue} order by q.accepted_at limit 1) is not null`,
@@ -311,7 +311,7 @@ export type GasMeans = {
   isSold: boolean
   /** The unspent part of the payment's gas reservation. */
   gasLeft: bigint
-  /** Unix seconds from which the budget pays the gas that its fee doesn't cover, at any gas price. */
+  /** Unix seconds from which the budget pays the gas that the payment's fee doesn't cover, at any gas price. */
   urgentAt: bigint
 }
 

@@ -14,7 +14,7 @@ const batchesOf = (arrivals: readonly Arrival[], costOf: (count: number) => bigi
   }))
 
 describe('simulateTriggers', () => {
-  test('settles a few payments by time, each within the hour after the oldest', () => {
+  test('settles a few payments by time, each batch within an hour of its oldest payment', () => {
     expect(batchesOf(payments(5, 20 * minute))).toEqual([
       { minute: 59, trigger: 'time', count: 3 },
       { minute: 119, trigger: 'time', count: 2 },

@@ -30,7 +30,7 @@ const urgentAfterMs = 86_400_000 - mostLeadSeconds * 1000
  *
  * @param arrivals sorted by time.
  * @param costOf returns the cost of settling this many payments, in USDC base units. Above `raisedAboveCost`, the raised thresholds apply.
- * @returns all batches; payments that still wait at the end form the last one.
+ * @returns all batches; payments that still wait at the end form the last batch.
  */
 export function simulateTriggers(
   arrivals: readonly Arrival[],

@@ -133,7 +133,10 @@ export function isAwaited(sql: Queryable) {
   return sql`q.due_at is not null`
 }
 
-/** Returns the condition that the queue's row `q` is an open request of a facilitator caller: reserved, or awaited and in no batch. */
+/**
+ * Returns the condition that the queue's row `q` counts as an open payment of its caller: it is in no batch, and either it is reserved or a caller
+ * waits for it.
+ */
 export function isOpenOfCaller(sql: Queryable) {
   return sql`((q.stage = 'reserved' or q.due_at is not null) and q.batch_id is null)`
 }
@@ -260,8 +263,8 @@ export const holdReasons = ['gas_cost', 'gas_budget', 'gas_allowance'] as const
 export type HoldReason = (typeof holdReasons)[number]
 
 /**
- * Defers payments because nothing pays for their gas now. Each keeps its reason until it is claimed. They are checked again at `until`, or
- * as soon as they are urgent.
+ * Defers payments because nothing pays for their gas now. Each payment keeps its reason until it is claimed. The payments are checked again at
+ * `until`, or as soon as they are urgent.
  */
 export async function holdPayments(
   sql: Queryable,
@@ -457,7 +460,7 @@ export async function endPayments(
   return rows.map(({ id }) => id)
 }
 
-/** Returns the halves of the payment `p` that have arrived, as the bits of `payment_result.arrived`, and when the last one did. */
+/** Returns the halves of the payment `p` that have arrived, as the bits of `payment_result.arrived`, and when the last half arrived. */
 function arrived(sql: Queryable) {
   return sql`(
     select coalesce(sum(case

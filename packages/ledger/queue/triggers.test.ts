@@ -72,7 +72,7 @@ test('behavior: if its interval is short, the time trigger fires a tenth of the 
   expect([fired(4_499), fired(4_500)]).toEqual([null, 'time'])
 })
 
-test('behavior: estimates settlement an hour after the oldest payment; earlier once a payment is urgent, or once a trigger has fired and the oldest payment can no longer be voided', () => {
+test('behavior: estimates settlement an hour after the oldest payment, or earlier: when a payment becomes urgent, or when a trigger has fired and the oldest payment can no longer be voided', () => {
   const estimated = (change: Partial<WaitingPayments>, cost = cheap) =>
     estimatedSettlement({ ...quiet, ...change }, defaultTriggers, cost, now)
       .toISOString()

@@ -44,10 +44,11 @@ export function readTriggerSettings(env: Environment) {
     timeMs: readVariable(env, 'TRIGGER_TIME_SECONDS') * 1000,
     highValue: readVariable(env, 'TRIGGER_HIGH_VALUE_USDC'),
     /**
-     * Minimum age in ms of a payment for `amount`, `count` and `time` if its seller has its own middleware: a middleware that never received the
-     * acceptance has voided the payment by then. With our middleware, the triggers count a payment immediately, because our middleware rarely voids a
-     * payment: it repeats an unanswered call to the gateway until the call's time limit. If it voids a payment that a batch has claimed, the void is
-     * refused with `payment_claimed`.
+     * Age in ms from which a payment counts for the triggers `amount`, `count` and `time` if its seller has its own middleware. If that middleware
+     * never received the acceptance, it has voided the payment by then.
+     *
+     * A payment through our middleware counts immediately. Our middleware rarely voids a payment, because it repeats an unanswered call to the
+     * gateway until the call's time limit. If our middleware voids a payment that a batch has claimed, the gateway refuses the void with `payment_claimed`.
      */
     minAgeMs: readVariable(env, 'TRIGGER_MIN_AGE_SECONDS') * 1000,
     /** Time in ms for which POST /settle waits for more payments for its batch. */

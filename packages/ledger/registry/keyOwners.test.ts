@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { createKeyOwners } from './keyOwners.ts'
 
-test('behavior: concurrent requests with the same key share one query, which counts once', async () => {
+test('behavior: concurrent requests with the same key share one query, and only one of them calls `beforeQuery`', async () => {
   const { promise, resolve } = Promise.withResolvers<string>()
   let queries = 0
   let counted = 0

@@ -35,7 +35,7 @@ export async function isClosedProvider(sql: Queryable, providerId: string): Prom
 }
 
 /**
- * Finds the recipients that belong to a suspended provider: its wallets, and splitters that pay to these. Anyone may register any address,
+ * Finds the recipients that belong to a suspended provider: its wallets, and splitters that pay these wallets. Anyone may register any address,
  * so an address doesn't count if another provider has it as well, or if it was registered after the suspension.
  */
 export async function findSuspendedPayees(

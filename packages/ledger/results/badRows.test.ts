@@ -81,7 +81,7 @@ test('behavior: 200 blocks whose providers can’t be notified don’t delay oth
   await allow()
 })
 
-test('behavior: 200 events that can’t be recorded don’t delay others, and the record counts as incomplete from the first of them on', async () => {
+test('behavior: 200 events that can’t be recorded don’t delay other events, and the record counts as incomplete from the first such event on', async () => {
   const { bad, good } = await seedSettled()
   await sql`truncate recorded_block cascade`
   const allow = await refuseWrites(sql, 'authorization_event', 'insert', among('new.payment_id', bad))

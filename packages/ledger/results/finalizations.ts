@@ -155,7 +155,7 @@ export async function writeEndings(sql: Queryable, endings: readonly Ending[], n
 
 /**
  * Finalizes the payments that one of our batches settled, before the batch is closed. If a reorg reverted a half that someone else had
- * settled, the payment stays in the queue, because the batch settled only the rest.
+ * settled, the payment stays in the queue, because the batch settled only the other half.
  *
  * @returns the number of payments that are still in the batch.
  */

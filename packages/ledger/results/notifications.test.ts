@@ -230,7 +230,7 @@ test('behavior: notifies about events that are found in an already confirmed blo
   expect(rows).toHaveLength(2)
 })
 
-test('behavior: notifies the paying provider about a refund, as a refund', async () => {
+test('behavior: sends `refund.settled` and `refund.reverted` to the provider who pays a refund', async () => {
   const { paymentId } = await seed()
   const half = seedHalf({ value: 10n })
   const candidate = toCandidate({ source: 'refund', payer: provider.wallet, halves: [half] })

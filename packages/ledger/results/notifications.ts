@@ -27,8 +27,8 @@ function isTold(sql: Queryable) {
 
 /**
  * Writes `payment.settled`, `refund.settled` or `tab.settled` for payments whose last half arrived in a block that was just confirmed,
- * regardless of who sent them, unless their providers were already notified. Each provider with sales on a tab receives a separate message,
- * if some of the money for these sales arrived.
+ * regardless of who sent the transaction, unless their providers were already notified. Each provider with sales on a tab receives a separate
+ * message, if some of the money for these sales arrived.
  *
  * @returns the number of messages written.
  */
@@ -102,7 +102,7 @@ export async function notifyReverted(
  * Writes `batch.confirmed` to each provider with payments in a batch of a confirmed block in (after, upTo], or with sales on
  * a tab that settled in it; each request on the tab counts as one payment.
  *
- * A batch that a reorg moved to another block is notified again there.
+ * If a reorg moved a batch to another block, providers are notified again when that block is confirmed.
  */
 export async function notifyBatches(
   sql: Queryable,

@@ -22,7 +22,7 @@ let shop: Shop
 beforeAll(async () => {
   gateway = await startGateway()
   shop = await openShop(gateway.app)
-  // A statement lists only networks with accepted payments, so this creates a payment.
+  // The provider's monthly statement lists only networks on which it has accepted payments, so make a payment.
   await backdate(gateway.database, await pay(gateway, shop), ageMs)
 })
 afterAll(() => gateway?.close())
@@ -30,7 +30,7 @@ afterAll(() => gateway?.close())
 const ask = (method: string, ...params: unknown[]) =>
   gateway.served.client.request({ method, params } as never) as Promise<unknown>
 
-/** Writes the rows that Ponder would write for someone else's batch in the newest block that paid the shop, but with another time. */
+/** Adds someone else's batch that paid the shop to the index, like Ponder: in the newest block, but with the block time `time`. */
 async function indexBatch(sequence: number, txHash: Hex): Promise<void> {
   const { database, served } = gateway
   const { number, hash } = await served.client.getBlock()

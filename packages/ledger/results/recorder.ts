@@ -175,7 +175,7 @@ async function dropAll(recording: Recording, gone: readonly RecordedBlock[]): Pr
   return false
 }
 
-/** @returns false while an RPC that might know its transactions doesn't answer. */
+/** @returns false while an RPC that might know the block's transactions doesn't answer. */
 async function drop(recording: Recording, block: RecordedBlock): Promise<boolean> {
   const { sql, chainId, network, log, onGone, onTold } = recording
   try {
@@ -233,7 +233,8 @@ async function followReorgs(recording: Recording, state: RecordState): Promise<b
 }
 
 /**
- * Finds confirmed blocks that were dropped by a reorg deeper than our finality. If the newest one is still on the chain, all of them are.
+ * Finds confirmed blocks that were dropped by a reorg deeper than our finality. If the newest confirmed block is still on the chain, so are all
+ * others.
  *
  * @param stood the highest block that is known to be on the chain. So all blocks before it are also on the chain.
  * @returns null if the queried node is too far behind to show this.
@@ -400,7 +401,8 @@ async function askAbout<Item>(items: readonly Item[], ask: (item: Item) => Promi
 }
 
 /**
- * Looks up when final blocks were confirmed. When the record is new, it reads blocks that were final long ago, and no one is notified about those.
+ * Looks up when the blocks of batches were confirmed, if these blocks are already final. A new record begins with such batches, which may be old.
+ * Because their `confirmedAt` is set, no one is notified about them.
  */
 async function confirmOld(
   { served, confirmations }: Recording,
@@ -416,8 +418,8 @@ async function confirmOld(
 }
 
 /**
- * Stores when each block reached its network's confirmation depth, and notifies providers about the payments that settled in it, regardless of who
- * sent them. The stored time is that of the block with which it reached the depth.
+ * Stores when each block reached its network's confirmation depth, and notifies providers about the payments that settled in the block, regardless
+ * of who sent the transactions. The stored time is the time of the later block with which the depth was reached.
  */
 async function confirm(
   recording: Recording,

@@ -41,7 +41,7 @@ async function deliver(outboxId: bigint, nextAttemptAt: Date | null, startedAt =
 }
 
 test('default: deletes old messages with their log, and keeps recent, due and undispatched messages', async () => {
-  // The rows that are kept come first, so a walk that restarted at each page would never reach the others.
+  // The rows that are kept come first, so a walk that restarted at each page would never reach the rows to delete.
   const due = await tell(daysAgo(40))
   await deliver(due, daysAgo(-1))
   const undispatched = await tell(daysAgo(40), null)
@@ -49,7 +49,7 @@ test('default: deletes old messages with their log, and keeps recent, due and un
   await database`
     insert into confirmed_contact (provider_id, address, confirmed_at) values (${providerId}, 'a@b.example', now())`
   await database`insert into mail_notice (outbox_id, provider_id) values (${mailed}, ${providerId})`
-  // The message is old, but was delivered late: the receiver was silent for days, or it was sent again by hand.
+  // The message is old, but it was delivered late, because the receiver didn't answer for days or because someone sent the message again.
   const late = await tell(daysAgo(40))
   await deliver(late, null, daysAgo(29))
   const delivered = await tell(daysAgo(40))

@@ -17,8 +17,8 @@ type Forgotten = { forgotten: number; next: string | null }
 
 /**
  * Deletes presentations. Once a payment is finalized, its signatures are worthless: each authorization was used or cancelled, or has
- * expired. This loses the answer to a request that is repeated with its Idempotency-Key, which counts as a replay from then on. Receipts
- * are signed again on request.
+ * expired. After the deletion, a request that is repeated with its Idempotency-Key counts as a replay and no longer gets the first answer.
+ * Receipts are signed again on request.
  *
  * If a payer is in debt, the signatures are kept as the only proof that it signed.
  */
@@ -27,7 +27,7 @@ async function forgetPresentations(
   { before, after, limit }: Page,
 ): Promise<Forgotten | undefined> {
   // The walk follows the payments' ids, which sort by time of creation. An index by the time of finalization would cost each payment another entry,
-  // and few payments stay open for long.
+  // and would save little, because few old payments are still open.
   const [row] = await sql<[Forgotten]>`
     with page as (
       select payment_id from presentation

@@ -180,7 +180,7 @@ test('behavior: after an older state settled, notifies each provider about the a
   // The 1,900 that moved pays for the first sale and for nine requests of the second one.
   const own = (await messages(provider)).filter(({ paymentId }) => paymentId === tab.paymentId)
   expect(own).toMatchObject([{}, { event: 'tab.settled', data: ownSales(tab, ['1710', '0']) }])
-  // A reorg reverts it, and everyone who was notified gets a message about that.
+  // A reorg reverts the settlement. Each provider that was notified about the settlement gets a message about that.
   await notifyReverted(sql, network, [mixed.paymentId])
   expect(await eventsOf(third)).toEqual(['tab.closed 1', 'settlement.failed 1'])
   expect((await ofMixed(other)).map(({ event }) => event)).toEqual([

@@ -16,7 +16,7 @@ export type VoidOutcome = 'voided' | 'unknown' | 'forbidden' | 'claimed'
  * Voids a payment that waits in the queue, or that has failed and isn't final. Returns `claimed` for a payment that a batch has claimed, that may
  * still settle, or of which a half was used or cancelled. Voiding a payment again has no effect.
  *
- * The keeper claims payments under the same row lock. So if a claim and a void happen at the same time, the later one sees the earlier one.
+ * The keeper claims payments under the same row lock. So if a claim and a void happen at the same time, the second sees what the first did.
  */
 export async function voidPayment(
   sql: Database,
@@ -29,7 +29,7 @@ export async function voidPayment(
     if (payment.providerId !== providerId) return 'forbidden'
     const [queued] = await tx<{ isFree: boolean; submission: Hex | null }[]>`
       select ${isUnbatched(tx)} as "isFree", q.submission from queue q where q.payment_id = ${paymentId} for update`
-    // A failed payment may still move, so a provider that didn't serve can void it.
+    // A failed payment may still settle. So its provider may void it, if the provider didn't serve the request.
     const [outcome] = queued
       ? []
       : await tx<{ kind: PaymentResult; isOpen: boolean }[]>`
@@ -77,8 +77,10 @@ export type VoidedHalf = { paymentId: string; from: Address; nonce: Hex }
 const graceSeconds = 600
 
 /**
- * Reads the provider's authorizations of voided payments that the record shows as open. The caller checks them on chain, because anyone who saw the
- * signatures could settle them. The most valuable payments come first or, if `after` is given, those with the next ids.
+ * Reads the authorizations to the provider that belong to voided payments and are open in the record. The caller checks them on chain, because anyone
+ * who saw the signatures could settle them.
+ *
+ * @param page.after if given, reads the payments with the next ids after this id; otherwise, reads the most valuable payments.
  */
 export async function readVoidedHalves(
   sql: Queryable,

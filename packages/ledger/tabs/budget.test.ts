@@ -62,7 +62,7 @@ async function buyOn(market: Market, times: number, payer = wallet()): Promise<M
 }
 
 describe('a loan', () => {
-  test('default: is the price of one request for a payer without history, and then doubles the tab’s credit', async () => {
+  test('default: is the price of one request for a payer without history; each further loan doubles the tab’s credit', async () => {
     const market = openMarket()
     const tab = market.openTab(wallet())
     const lent = []
@@ -233,7 +233,7 @@ const readBreaches = () => sql`
   where loans.amount <> b.lent or b.lent > b.budget`
 
 test.each([1, 2, 3, 4])(
-  'behavior: lost and outstanding loans stay within the budget for any interleaving of purchases and ends: seed %i',
+  'behavior: lost and outstanding loans stay within the budget, however purchases and the ends of tabs interleave: seed %i',
   async (seed) => {
     const draw = drawFrom(`budget ${seed}`)
     const budget = 3_000_000n

@@ -20,7 +20,7 @@ export type ClosingRules = {
   requests: number
   /** Amount charged on it. */
   amount: bigint
-  /** Time before its expiry: later it might not settle any more. */
+  /** Time before its expiry. A tab that closes later might not settle in time. */
   expiryLeadMs: number
   /**
    * Minimum amount with which a tab of one line settles, keyed by chain id. A smaller tab waits for more purchases, and ends unpaid when it

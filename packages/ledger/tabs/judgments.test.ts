@@ -168,7 +168,7 @@ describe('judge_amounts', () => {
       { verdict: null, charged: [50n, 20n, 0n, 10n], signed: [50n, 20n, 0n, 10n], total: 80n },
     ],
     [
-      'accepts a request that adds a line whose credit pays a part',
+      'accepts a request that adds a line whose credit pays a part of the price',
       { request: { position: 2, splits: [split('03')], amounts: [50, 20, 6] }, credited: 4 },
       { verdict: null, charged: [50n, 20n, 6n], signed: [50n, 20n, 6n], total: 76n },
     ],

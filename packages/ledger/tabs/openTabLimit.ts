@@ -3,7 +3,7 @@ import type { Address } from 'viem'
 import { type TabDatabase, toBytes } from './tabDatabase.ts'
 
 /**
- * Maximum number of open tabs per payer. A client keeps one at a gateway. We query the chain about each open tab every few seconds, even if
+ * Maximum number of open tabs per payer. A client keeps one open tab at a gateway. We query the chain about each open tab every few seconds, even if
  * its amount is tiny, so a wallet with 1 USDC must not hold thousands.
  */
 export const maxOpenTabs = 100

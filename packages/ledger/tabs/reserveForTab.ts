@@ -26,7 +26,7 @@ export type ReserveForTab = (
  *
  * @param options.budget maximum that all payers together may borrow in a UTC day beyond their earned credit, in USDC base units. Test networks have
  * a separate budget of the same amount. So unpaid amounts stay below the budgets plus the earned credit, regardless of the number of wallets.
- * @returns the total reserved for the tab. It is unchanged if others reserved the last credit.
+ * @returns the total reserved for the tab. If no more credit is left, this total is unchanged.
  * @throws {BaseError} `tab_limit_exceeded`; `tab_mismatch` if the id or nonce belongs to another tab or payment; `tab_closed` if the tab has ended;
  * and the errors of an acceptance (acceptance.ts).
  */
@@ -100,7 +100,7 @@ export function createReserveForTab(
     return next.step
 
     async function begin(): Promise<Reservation> {
-      // Requests that arrive while a step is in progress wait for the next one, which covers all of them.
+      // Requests that arrive while a step is in progress wait for the next step, which covers all of them.
       await underWay.get(key)?.catch(() => {})
       waiting.delete(key)
       const step = reserveStep(tab, { price, wanted: next.wanted }, served, ...rest)

@@ -80,7 +80,7 @@ describe('a tab is identified by its payer and its id', () => {
     expect(codesOf([await second.buy(shop)])).toEqual(['tab_mismatch'])
   })
 
-  test('behavior: refuses to reopen a tab after it was deleted, because its payment used its nonce', async () => {
+  test('behavior: refuses to reopen a tab after it was deleted, because the tab’s payment used the tab’s nonce', async () => {
     const payer = await gateway.buyer(1_000_000n)
     const tab = openTab(gateway, payer)
     await tab.buy(shop)

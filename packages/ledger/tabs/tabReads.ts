@@ -53,7 +53,7 @@ export type CurrentItem = {
 export type CurrentTab = TabKey &
   Omit<ClosingTab, 'charged'> & {
     paymentId: string
-    /** USDC base units on all lines of all providers. Only for the rules that close it. */
+    /** USDC base units on all lines of all providers. Used only by the rules that close the tab. */
     charged: bigint
     closedAt: Date | null
     closeReason: string | null

@@ -115,7 +115,7 @@ export type TabRequest = TabKey & {
   /** Total by which earlier charges on the line are below their prices; null if none is. */
   lineReduced: bigint | null
   acceptedAt: Date
-  /** The buyer's signature of its state. */
+  /** The buyer's signature of the request's state. */
   signature: Hex
 }
 

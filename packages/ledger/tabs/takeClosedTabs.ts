@@ -146,8 +146,9 @@ function toLine({ split, charged }: StoredTab['lines'][number], amount: bigint):
 }
 
 /**
- * Chooses the state that settles: the newest if it signs exactly the charges, otherwise an older one that does, because later requests were
- * not charged. If there is none, the newest settles, and its buyer is credited afterwards with the amount that moved beyond the charges.
+ * Chooses the state that settles: the newest state if it signs exactly the charges, otherwise an older state that does. Such an older state exists
+ * if the later requests were not charged. If no state signs exactly the charges, the newest state settles, and the buyer is credited afterwards with
+ * the amount that moved beyond the charges.
  */
 function chooseState(
   { separators }: Pick<TakeOptions, 'separators'>,

@@ -45,7 +45,7 @@ describe('closing', () => {
     expect(await reasonAt(tab, minutes(59.1))).toBe('old')
   })
 
-  test('behavior: closes a tab after the number of hours that the operator sets if earned credit covers it', async () => {
+  test('behavior: closes a tab after the number of hours that the operator sets, if the payer’s earned credit covers the tab', async () => {
     const [earned, lent] = [await openedTab(), await openedTab()]
     for (const tab of [earned, lent]) await tab.buy(shop)
     await gateway.database`update tabs.tab set lent = 0 where id = ${idOf(earned)}`

@@ -62,7 +62,7 @@ test('behavior: a step imports closed tabs until its time limit, and the next st
   expect(await countTabs()).toEqual({ open: 0, untaken: 0 })
 })
 
-test('behavior: a step searches for credits until its time limit, and the next step continues where the first stopped', async () => {
+test('behavior: a step searches for credits until its time limit, and the next step continues where this step stopped', async () => {
   await copyTab(600)
   await gateway.database`
     update tabs.tab set closed_at = now(), close_reason = 'idle', taken_at = now(), awaits_end = charged = '{}'`

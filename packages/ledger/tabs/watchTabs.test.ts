@@ -43,7 +43,7 @@ beforeEach(async () => {
     from tabs.tab t, generate_series(2, ${tabCount}::integer) n`
 })
 
-test('behavior: a step checks a few pages, and the next step continues where the first stopped', async () => {
+test('behavior: a step checks a few pages, and the next step continues where this step stopped', async () => {
   const { asked, watch } = watched()
   expect(await watch()).toBe('busy')
   expect(asked.flat().length).toBeLessThanOrEqual(pageSize * pagesAtOnce)
