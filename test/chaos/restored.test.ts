@@ -92,7 +92,7 @@ test('behavior: if a gateway is restored from the documented backup during trade
   /** Requests that got no answer because the database was down. Each of them may have been charged. */
   const unanswered: Pick<Purchase, 'buyer' | 'price'>[] = []
   const over = new AbortController()
-  /** Buys repeatedly. The database is down for a moment while the substitute for pg_dump copies it. */
+  /** Buys repeatedly. Requests may fail during the backup, because the stand-in for pg_dump closes the database while it copies it. */
   const trade = (buyer: TestBuyer, turns: (turn: number) => number) =>
     (async () => {
       for (let turn = 0; !over.signal.aborted; turn++) {

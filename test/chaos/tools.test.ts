@@ -34,7 +34,7 @@ beforeAll(async () => {
 })
 afterAll(() => gateway?.close())
 
-test('behavior: the tool seller runs and charges each call once and answers it with its own result, and doesn’t charge a failed call', async () => {
+test('behavior: each tool call runs once, is charged once and gets its own result, and a failed call is not charged', async () => {
   const { ask, seen, ran } = await openScene()
   let next = 0
   await Promise.all(

@@ -12,15 +12,15 @@ import { cancelDirectly, randomHex, readBalance, sendDirectly, signAuthorization
 
 // The attacks on 402 systems in arXiv 2605.11781 (authorization, binding, replay, web-layer handling) and 2605.30998
 // (cross-resource substitution, duplicate settlement, overdraft, denial of settlement), as a buyer can carry them out against any
-// seller of the x402 standard, version 2. The result is measured by these papers' leak: the number of times that a handler ran
-// without anyone paying for it.
+// seller of the x402 standard, version 2. The result of an attack is what these papers call the leak: the number of times that a
+// handler ran without anyone paying for it.
 
 /** A seller's protected resource. */
 export type AttackedShop = {
   url: string
   /** Number of times that its handlers ran. */
   served: () => number
-  /** Sets a task to run while the handler runs, from now on. */
+  /** From now on, the handler runs this task before it answers. */
   whileServing: (task: () => Promise<unknown>) => void
 }
 

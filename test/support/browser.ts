@@ -98,8 +98,8 @@ export async function openTab(
 const colourRules = ['color-contrast', 'link-in-text-block']
 
 /**
- * Returns violations in light and dark mode; in dark mode only those about colors, because the rest of the
- * page is the same.
+ * Returns the violations in light mode, and in dark mode only the violations about colors, because the modes
+ * differ only in their colors.
  */
 export async function violationsInBothSchemes(page: Page): Promise<string[]> {
   await page.emulateMedia({ colorScheme: 'light' })

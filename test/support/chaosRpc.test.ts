@@ -79,7 +79,7 @@ describe('startChaosRpc', () => {
     expect((await mined(second.hash)).status).toBe('success')
   })
 
-  test('args: delay forwards the call to the chain only once the caller has timed out', async () => {
+  test('args: delay forwards the call to the chain only after the caller has timed out', async () => {
     const { raw, hash } = await signTransaction()
     chaos.next('eth_sendRawTransaction', 'delay')
     const hasty = reader({ timeout: 50 }).sendRawTransaction({ serializedTransaction: raw })
@@ -110,7 +110,7 @@ describe('startChaosRpc', () => {
     expect((await client.getTransactionReceipt({ hash })).status).toBe('success')
   })
 
-  test('args: stale-head returns head, state and receipts without the last blocks', async () => {
+  test('args: stale-head answers as if the last blocks did not exist yet', async () => {
     const client = reader()
     const before = await client.getTransactionCount({ address: devAccount(1).address })
     const { raw, hash } = await signTransaction()

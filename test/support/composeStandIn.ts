@@ -57,7 +57,7 @@ async function restore(args: string[]): Promise<void> {
 
 async function copyDatabase(from: string, to: string): Promise<void> {
   const sql = postgres(SERVER_URL, { max: 1, onnotice: () => {} })
-  // Postgres copies a database only while no session uses it, and processes under load reconnect immediately.
+  // Postgres copies a database only while no session uses it. Processes reconnect immediately, so forbid connections during the copy.
   await sql`alter database ${sql(from)} allow_connections false`
   await sql`select pg_terminate_backend(pid, 10000) from pg_stat_activity where datname = ${from}`
   await sql`create database ${sql(to)} template ${sql(from)} strategy file_copy`

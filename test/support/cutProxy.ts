@@ -15,7 +15,7 @@ export type CutProxy = {
    */
   abandon: () => void
   /**
-   * Closes abandoned connections at the server, as its keepalives would if the other host were really gone.
+   * Closes the server's side of abandoned connections, as the server's keepalives would if the other host were really gone.
    */
   bury: () => void
   /**
@@ -29,8 +29,8 @@ export type CutProxy = {
    */
   abandonAfter: (text: string) => Promise<void>
   /**
-   * Breaks one connection, and then one more at the start of each of the next `count` sessions. By that time, the pool has
-   * replaced the previous connection.
+   * Breaks one connection now, and another one each time that one of the next `count` sessions starts. So a pool loses a connection
+   * while it is still replacing the connection that it lost before.
    */
   cutBesideStarts: (count: number) => void
   mend: () => void

@@ -20,8 +20,8 @@ export function createMigratedDatabase(): Promise<string> {
 }
 
 /**
- * Creates a database like {@link createMigratedDatabase} in a time zone that differs from UTC by half an hour as well. So sums by
- * hour or day are wrong if they depend on the database's zone.
+ * Creates a database like {@link createMigratedDatabase} in a time zone that is five and a half hours ahead of UTC. So sums
+ * by hour or day are wrong if they depend on the database's zone.
  */
 export async function createDatabaseInOtherZone(): Promise<string> {
   const url = await createMigratedDatabase()

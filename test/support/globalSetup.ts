@@ -31,7 +31,8 @@ export default async function setup(project: TestProject): Promise<() => Promise
   project.provide('postgresUrl', postgres.url)
   project.provide('migratedDatabase', migratedDatabase)
   const runFolder = await mkdtemp(join(tmpdir(), 'tollkeeper-tests-'))
-  // If we run as root, Postgres runs as another user, which must be able to enter the folders, also for an installed package.
+  // If we run as root, Postgres runs as another user. That user must be able to enter this folder, because the package that tests
+  // install in it also starts Postgres.
   await chmod(runFolder, 0o755)
   project.provide('runFolder', runFolder)
   return async () => {

@@ -7,8 +7,8 @@ export type InjectedWallet = {
 }
 
 /**
- * Puts a wallet into the page, as an extension does (EIP-1193). Like MetaMask, it signs only for the selected chain, which is the
- * mainnet until the page switches it.
+ * Puts a wallet into the page, as an extension does (EIP-1193). Like MetaMask, it signs only for the selected chain, which is
+ * Ethereum until the page selects another chain.
  *
  * @param declines number of signatures that the user declines first.
  */

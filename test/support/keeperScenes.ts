@@ -218,7 +218,7 @@ export async function transactionsOf({ database }: KeeperStack, payments: Queued
     order by t.created_at`
 }
 
-/** Returns the numbers of failed attempts that payments have. A number that several payments have is returned once. */
+/** Returns how many failed attempts the payments have: one number if all payments have the same number of attempts. */
 export async function attemptsOf(
   { database }: KeeperStack,
   payments: Pick<QueuedPayment, 'paymentId'>[],

@@ -254,7 +254,7 @@ async function startBenchEnv({ chain: given, indexRpcUrl }: BenchEnvOptions): Pr
 
 async function openStack(benchEnv: BenchEnv, overrides: Partial<KeeperSettings>): Promise<KeeperStack> {
   const { chain, databaseUrl, deploymentsFile, served, indexer } = benchEnv
-  // Tests may have to wait while Ponder rebuilds its tables after a reorg. Their keepers have the normal limits.
+  // Tests read without time limits, because they may have to wait while Ponder rebuilds its tables after a reorg. Keepers have the normal limits.
   const database = openDatabase({ url: databaseUrl, max: 20, applicationName: 'test', limited: false })
   const keepersDatabase = openDatabase({ url: databaseUrl, max: 20, applicationName: 'test keeper' })
   const settings: KeeperSettings = {

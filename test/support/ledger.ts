@@ -39,8 +39,8 @@ export async function findBreaches(database: Database): Promise<string[]> {
       window rivals as (partition by chain_id, wallet, nonce order by created_at)
     ) offers
     where fee * 100 < fee_before * 110 or tip * 100 < tip_before * 110 or tip <= tip_before`
-  // After a reorg deeper than finality, the nonce of a closed batch is free again, and no keeper tracks its
-  // transaction.
+  // Transactions with `resolved_at` don't count: after a reorg deeper than finality, the nonce of a closed batch is free
+  // again, so another transaction may use it.
   const rivals = await database<{ wallet: string; nonce: bigint }[]>`
     select wallet, nonce from transaction where mined_block is not null and resolved_at is null
     group by chain_id, wallet, nonce having count(*) > 1`

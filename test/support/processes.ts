@@ -94,7 +94,7 @@ async function processesWith(tag: string): Promise<string[]> {
   const pids = (await readdir('/proc')).filter((name) => /^\d+$/.test(name))
   const found = await Promise.all(
     pids.map(async (pid) => {
-      // In the meantime, another process may have exited or become unreadable for us.
+      // Since the folder was listed, the process may have exited or become unreadable for us.
       const environment = await readFile(`/proc/${pid}/environ`, 'latin1').catch(() => '')
       if (!environment.split('\0').includes(tag)) return []
       const status = await readFile(`/proc/${pid}/stat`, 'latin1').catch(() => '')

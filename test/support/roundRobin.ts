@@ -39,7 +39,7 @@ export async function startFront(): Promise<Front> {
     }
     finish('', 502)
   })
-  // A client may send a request on an idle connection at the very moment when the proxy closes it.
+  // Keep idle connections open for long: a request fails if the proxy closes its connection at the moment when the client sends it.
   server.keepAliveTimeout = 65_000
   server.listen(0, loopback)
   await once(server, 'listening')

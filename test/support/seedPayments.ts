@@ -211,7 +211,7 @@ export function blockHashOf(blockNumber: number): Hex {
   return `0x${blockNumber.toString(16).padStart(64, '0')}`
 }
 
-/** Records that a block swept a splitter. */
+/** Records a block in which a splitter was swept. */
 export async function seedPayout(
   sql: Database,
   {

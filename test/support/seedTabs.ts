@@ -24,7 +24,7 @@ export type SeedSale = {
   provider: Pick<SeedProvider, 'providerId' | 'wallet' | 'endpointIds'>
   endpointId?: string
   requests?: number
-  /** Base units of both shares. A tenth of them is the platform's. */
+  /** The sum of the prices in USDC base units. A tenth of it is the platform's. */
   amount?: bigint
   /** Time of the last of these requests; default: when the tab closed. */
   acceptedAt?: Date
@@ -124,12 +124,12 @@ const emptyLine = (payee: Address): ClosedLine => ({
   charged: 0n,
 })
 
-/** The block in which a tab settled, and the terms that its payer signed. */
+/** The block in which a tab settled, and the terms that the tab's payer signed. */
 export type SettledAt = {
   txHash?: Hex
   blockNumber?: number
   blockTime?: number
-  /** Terms that its payer signed; default: the accepted ones. */
+  /** Terms that the tab's payer signed. Default: the accepted terms. */
   platform?: Address
   rewardShare?: number
 }
@@ -137,7 +137,7 @@ export type SettledAt = {
 /** The accepted reward in basis points of the platform's share. */
 const seedRewardShare = 500
 
-/** Records that a block settled a tab in the state that the ledger has. */
+/** Records that a tab settled in a block, in the state that the ledger has. */
 export function settleTab(sql: Database, tab: SeededTab, at: SettledAt = {}): Promise<Hex> {
   return recordState(
     sql,
@@ -195,7 +195,7 @@ async function recordState(
   return txHash
 }
 
-/** Returns what a chain shows of a tab whose state moved in a block. */
+/** Returns the evidence that a chain contains if a state of a tab settled in a block. */
 export function tabEvidence(
   {
     payer,

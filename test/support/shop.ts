@@ -265,7 +265,7 @@ export async function openAttackedShops(stack: Stack) {
       await task()
       return c.json(c.get('payment'))
     }
-    // Count only purchases: a repeated response is not another purchase.
+    // Don't let the middleware repeat stored responses, so that each paid response is a purchase.
     const gate = { answers: false } as const
     const shop = await openShop(stack, { usdcPerUnit, handler, timeout: 120_000, gate, ...options })
     return Object.assign(shop, {

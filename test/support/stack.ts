@@ -38,9 +38,9 @@ export async function startTestStack({
     ...options,
     chain: { ...quick, ...chain },
     otherChains: otherChains.map((one) => ({ ...quick, ...one })),
-    // All buyers and providers of a test share one IP address.
     env: {
       ...env,
+      // All buyers and providers of a test share one IP address, so limits per address would stop them.
       api: { RATE_LIMITS: 'off', ...env?.api },
       // A short lease soon releases what a killed keeper held.
       keeper: { KEEPER_POLL_MS: '100', KEEPER_LEASE_MS: '3000', ...env?.keeper },
@@ -86,7 +86,7 @@ export async function takeSnapshot({ rpc, chain }: TestStack): Promise<ChainSnap
   return { id: await rpc.request({ method: 'evm_snapshot' } as never), height }
 }
 
-/** Causes a reorg: empty blocks replace those since the snapshot, plus one more. */
+/** Causes a reorg: replaces the blocks since the snapshot with empty blocks, and adds one more empty block. */
 export async function dropBlocksSince({ rpc, chain }: TestStack, { id, height }: ChainSnapshot) {
   await chain.setMining(3_600_000)
   const head = await rpc.getBlockNumber()

@@ -1,7 +1,7 @@
 import type { TestSpecification } from 'vitest/node'
 import { BaseSequencer } from 'vitest/node'
 
-/** Starts the whole stacks of the default tier first, so that small files fill the gaps at the end of a run. */
+/** Runs the test files that start a whole stack first, so that small files fill the gaps at the end of a run. */
 export default class StackFirst extends BaseSequencer {
   override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
     const sorted = await super.sort(files)

@@ -19,7 +19,8 @@ const issuer = 'https://gateway.example'
 export type TabOptions = {
   buyer: PrivateKeyAccount
   /**
-   * The amount owed on each line in USDC base units, and the line's payee. Default: the registered provider. Another payee isn't registered.
+   * The amount owed on each line in USDC base units, and the line's payee. The default payee is the registered provider. Any
+   * other payee isn't registered.
    */
   lines: readonly { amount: bigint; payee?: Address }[]
   /** Basis points. Default 1,000. */

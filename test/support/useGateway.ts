@@ -17,8 +17,8 @@ export function useGateway(settings?: Partial<GatewaySettings>): TestGateway {
 }
 
 /**
- * Opens a shop ({@link openShop}) for the tests of a file; with vitest's `beforeEach`, another one for each
- * test.
+ * Opens a shop ({@link openShop}) for the tests of a file. If `before` is vitest's `beforeEach`, opens a new shop for
+ * each test.
  */
 export function useShop(gateway: TestGateway, before = beforeAll): Shop {
   const shop = {} as Shop

@@ -43,7 +43,7 @@ const compactPattern = /^[\w-]+\.[\w-]+\.[\w-]+$/
 
 /** Progress of an audit. */
 export type AuditProgress = {
-  /** What `done` counts: verified signatures, authorizations found on chain, or a wallet's transfers that were found. */
+  /** What `done` counts: verified signatures, authorizations found on chain, or transfers found for a wallet. */
   step: 'signatures' | 'chain' | 'wallet'
   done: number
   /** Undefined if the total isn't known in advance. */
@@ -381,7 +381,7 @@ function wantedOf(claims: ReceiptClaims): Wanted[] {
   ]
 }
 
-/** Finds the first owner of each authorization: a payment or, for a request on a tab, the request's number. */
+/** Finds the owner of each key of {@link ownedKeys}. If several receipts have a key, the receipt with the earliest payment determines its owner. */
 function findOwners(genuine: readonly Genuine[]): Map<string, string> {
   const owners = new Map<string, string>()
   const inTime = [...genuine].sort(
@@ -398,7 +398,7 @@ function findOwners(genuine: readonly Genuine[]): Map<string, string> {
   return owners
 }
 
-/** Returns the keys that belong only to one payment: its authorizations or, for a request on a tab, its number. */
+/** Returns the keys that only one payment may have: its authorizations or, on a tab, the tab's authorization with the request's number. */
 function ownedKeys(claims: ReceiptClaims): string[] {
   const { tab } = claims
   return tab ? authorizationKeys(claims).map((key) => `${key} ${tab.sequence}`) : authorizationKeys(claims)

@@ -22,7 +22,7 @@ import { largest, smallest } from './bigints.ts'
 import { mapLimited } from './concurrency.ts'
 import { createLogSearch, type LogSearch } from './logSearch.ts'
 
-/** A block at the time when it was read. A later reorg may have replaced it. */
+/** A block as the node returned it. A later reorg may have replaced the block. */
 type BlockSeen = {
   number: bigint
   hash: Hash
@@ -36,7 +36,7 @@ export const topics = {
   transfer: toEventSelector('Transfer(address,address,uint256)'),
 }
 
-/** A chain that is read up to one block, which stays the same for the whole audit. */
+/** A chain that is read up to `head`. The head stays the same for the whole audit. */
 export type ChainReader = {
   network: Network
   /** USDC's address from our table or from `deployments`, never from a receipt. */
@@ -54,7 +54,7 @@ export type ChainReader = {
   getBlocks: (numbers: readonly bigint[]) => Promise<Map<bigint, BlockSeen>>
   /** Returns for each (payer, nonce) whether USDC's storage at the head marks it as used or cancelled. */
   getAuthorizationStates: (pairs: readonly { payer: Address; nonce: Hex }[]) => Promise<boolean[]>
-  /** Finds a block whose time is not later than the given one (Unix seconds), and at most about two hours earlier. */
+  /** Finds a block whose time is at most the given time (Unix seconds), and at most about two hours earlier. */
   findBlockBefore: (time: bigint) => Promise<bigint>
 }
 

@@ -40,7 +40,7 @@ const transfer = (index: number, from = payer, to = payee) =>
     pad(numberToHex(9500), { size: 32 }),
   )
 
-/** Returns TabsSettled for one tab with one line, followed by the BatchSettled that ends the batch. */
+/** Returns the TabsSettled of a batch with one tab and one line. `ends` returns the BatchSettled that ends the batch. */
 const begins = (index: number): RpcLog => ({
   ...log(
     index,

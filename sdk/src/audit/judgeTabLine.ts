@@ -16,11 +16,11 @@ export type TabLineVerdict = Pick<
 >
 
 /**
- * Compares what a tab line claims with what TabSettlement paid on its line.
+ * Compares a tab line with what TabSettlement paid on this line of the tab.
  *
- * The line has settled if TabSettlement executed the tab's authorization under the tab line's terms, and paid exactly the amount that the tab line
- * states. That amount must be at least the charged amount. If the tab settled with another state than the tab line names, the tab line must
- * state the amount of the settled state.
+ * The tab line is settled if TabSettlement executed the tab's authorization under the terms in the tab line, and paid exactly the amount that the tab
+ * line states. The paid amount must also be at least `chargedUsdc`. The stated amount is `signedUsdc` if the tab settled in the state that the tab
+ * line names. If the tab settled in a different state, the stated amount is `movedUsdc`.
  */
 export function judgeTabLine(
   claims: TabLineClaims,

@@ -32,7 +32,7 @@ export type AuditReason =
   | 'token'
   /** mismatch: the authorization was used, but without a transfer. */
   | 'no_transfer'
-  /** mismatch: the authorization doesn't pay the splitter of its two wallets and shares. */
+  /** mismatch: the authorization doesn't pay the splitter for the receipt's two wallets and amounts. */
   | 'splitter'
   /** mismatch: both authorizations have the same nonce, so one transfer would prove both. */
   | 'same_nonce'
@@ -61,7 +61,7 @@ export type AuditReason =
   /** duplicate: `duplicateOf` names the earlier payment. */
   | 'sequence_shared'
   | 'authorization_shared'
-  /** duplicate: the gateway previously signed other facts for the same line of the same tab. */
+  /** duplicate: the gateway previously signed different facts for the same line of the same tab. */
   | 'line_conflict'
 
 /** An audit's verdict on one authorization of a payment: what the receipt promises, and what happened on chain. */
@@ -290,7 +290,7 @@ export type TabTotal = {
     movedAmount?: bigint
     /** The amount that is missing on the line: what its receipts or its tab line require, minus what the settlement paid. */
     gap: bigint
-    /** The amounts that the gateway's tab line records; undefined if none was audited. */
+    /** The amounts that the gateway's tab line records. Undefined if no tab line was audited. */
     booked?: { requests: number; totalAmount: bigint }
   }[]
 }

@@ -195,7 +195,7 @@ export function sumByBatch(
 
 /**
  * Returns the amounts that each authorization of a payment adds to the provider's sum and the platform's sum, if the chain proves that its transfer
- * happened as promised. The only authorization of a payment adds to both sums. If a tab settled under other terms, the provider's part counts in
+ * happened as promised. A single authorization adds to both sums. If a tab settled under other terms, the provider's part counts in
  * full, and the platform's part is what the platform received.
  */
 function movedBy({ payment, halves, state }: AuditedReceipt): Moved[] {

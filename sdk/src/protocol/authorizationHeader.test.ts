@@ -92,7 +92,7 @@ describe('parseAuthorizationHeader', () => {
   })
 })
 
-test('behavior: reads a header with one payload for both parts', () => {
+test('behavior: reads a header with one payload that pays both the provider and the platform', () => {
   const both = { macaroon: 'AgEA', payloads: ['a,b'] as [string] }
   expect(encodeAuthorizationHeader(both)).toBe('x402 AgEA:a,b')
   expect(parseAuthorizationHeader('x402 AgEA:a,b')).toEqual({ kind: 'payment', ...both })

@@ -6,7 +6,7 @@ import { macaroonPattern } from './fields.ts'
  *
  * - `absent`: there is no header, or it has another scheme.
  * - `mock`: the credentials of mock mode (conformance 4.5).
- * - `payment`: a macaroon and two payloads (the provider's first), or one payload for both parts. The contents are unverified.
+ * - `payment`: a macaroon, and either two payloads (the provider's, then the platform's) or one payload that pays both. The contents are unverified.
  */
 export type AuthorizationHeader =
   | { kind: 'absent' }
@@ -28,7 +28,7 @@ export const mockAuthorizationHeader = 'x402 mock:mock'
  * Returns the `Authorization` header of a payment (conformance 4.3): `x402 <macaroon>:<payload1>:<payload2>`.
  *
  * @param payment the challenge's unchanged macaroon, and the results of {@link encodePayload}: first the provider's payload, then the platform's, or
- * one payload for both parts.
+ * one payload that pays both.
  * @example
  * import { encodeAuthorizationHeader } from '@tollkeeper/sdk/protocol'
  *

@@ -77,8 +77,8 @@ describe('encodeSettle', () => {
     ['payer', { from: `0x${'1'.repeat(40)}` }],
     ['window', { validBefore: 7n }],
     ['value', { value: 0n }],
-    ['nonce, which is 0 and would mean the derived nonce', { nonce: `0x${'0'.repeat(64)}` }],
-  ])('error: rejects a fee with another %s', (_, change) => {
+    ['nonce (0 represents the derived nonce)', { nonce: `0x${'0'.repeat(64)}` }],
+  ])('error: rejects a fee with the wrong %s', (_, change) => {
     const { authorization, fee } = itemOf(vectorOf('bound nonces'))
     if (!fee) throw new Error('The vector has a fee')
     const batch = {
@@ -233,7 +233,7 @@ describe('decodeSettle', () => {
     )
   })
 
-  test('error: rejects a call of another function, and a reference to a missing payee or signature', () => {
+  test('error: rejects a call of a function other than settle, and a reference to a missing payee or signature', () => {
     const name = encodeFunctionData({
       abi: [{ type: 'function', name: 'name', inputs: [], outputs: [], stateMutability: 'view' }],
     })

@@ -79,7 +79,7 @@ export type Payment = {
 /** The contract's `Authorization` struct. It represents a payment with one signature. */
 export type PackedAuthorization = { head: bigint; value: bigint; nonce: Hex; r: Hex; vs: Hex }
 
-/** The contract's `Sweep` struct: the splitters to sweep after a batch has settled. They pay the batch's `feeRecipient` as the platform. */
+/** The contract's `Sweep` struct: the splitters to sweep after a batch has settled. Their platform is the batch's `feeRecipient`. */
 export type Sweep = {
   factory: Address
   /** Maximum gas for the sweeps. The settlement of authorizations leaves this amount of gas unused. */
@@ -266,7 +266,7 @@ function collectPayees(): { payees: Address[]; indexOf: (payee: Address) => numb
  *
  * @param calldata calldata of `settle` or `settleAuthorizations`. Addresses and hex may have any case.
  * @returns addresses and hex in lower-case. `sweep` is set only for `settleAuthorizations`.
- * @throws {TypeError} for a call of another function, or for a reference to a payee or signature that the call doesn't contain.
+ * @throws {TypeError} for a call of any other function, or for a reference to a payee or signature that the call doesn't contain.
  * @example
  * import { decodeSettle } from '@tollkeeper/sdk/protocol/settlement'
  * import type { PublicClient } from 'viem'
@@ -353,8 +353,8 @@ export function bits(word: bigint, from: bigint, count: bigint): bigint {
 /**
  * Decodes the outcomes that `settle` returns and that its event `BatchSettled` contains, one for each item of the batch.
  *
- * Each outcome is one byte. The high four bits are the provider's authorization, and the low four bits are the fee's. In a batch of tabs, the high
- * four bits are the tab, and the low four bits are 0.
+ * Each item's outcomes are one byte. The high four bits are the outcome of the provider's authorization, and the low four bits are the outcome of the
+ * fee's. In a batch of tabs, the high four bits are the tab's outcome, and the low four bits are 0.
  *
  * @throws {TypeError} if four bits have a value that the contract never writes.
  * @example

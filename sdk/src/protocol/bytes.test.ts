@@ -110,7 +110,7 @@ describe('uint', () => {
     )
   })
 
-  test('args: writes an integer over 32 bytes', () => {
+  test('args: writes an integer as 32 bytes', () => {
     const word = new Uint8Array(32)
     writeUint(word, 0, 32, 2n ** 64n - 1n)
     expect(bytesToHex(word)).toBe(toHex(2n ** 64n - 1n, { size: 32 }))

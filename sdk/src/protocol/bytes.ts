@@ -60,7 +60,7 @@ export function writeUint(target: Uint8Array, offset: number, size: number, valu
   }
 }
 
-/** Writes an unsigned integer of up to 256 bits in big-endian order over 32 bytes. */
+/** Writes an unsigned integer of up to 256 bits as 32 bytes in big-endian order. */
 export function writeWord(target: Uint8Array, offset: number, value: bigint): void {
   // Each call writes the lowest 64 bits of its argument.
   const view = new DataView(target.buffer, target.byteOffset + offset, 32)

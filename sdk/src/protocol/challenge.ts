@@ -37,11 +37,9 @@ export type Challenge = {
   requestId: string
   /** The gateway's public URL. A buyer's SDK compares it with its `gatewayUrl` and derives the nonces from it. */
   issuer: string
-  /** Asks our SDK to pay both parts with one authorization, whose recipient is the splitter of the two wallets. */
+  /** Asks our SDK to pay both entries of `accepts` with one authorization to a splitter, which divides the amount. */
   signatures?: 'one'
-  /**
-   * Validity in seconds of signatures by x402's clients, which pay the x402 form of this challenge. Default: {@link offerTimeoutSeconds}.
-   */
+  /** Validity in seconds of the signatures of x402's clients. They pay x402's form of this challenge. Default: {@link offerTimeoutSeconds}. */
   offerTimeoutSeconds?: number
   /** Set if the price may be put on a tab (docs/tabs.md). */
   tab?: TabChallenge
@@ -107,8 +105,8 @@ const { invalid, object, text, integer } = fieldsOf('invalid_challenge', 'Challe
 const defaultTimeoutSeconds = 3_600
 
 /**
- * A media type for `Accept` which requests this body from a middleware whose default is the body of x402 v1. With a custom header instead, browsers
- * would send a preflight request first (CORS).
+ * A client sends this media type in `Accept` to get a {@link Challenge} from a middleware that otherwise sends the body of x402 v1. If the client
+ * sent a custom header instead, browsers would send a preflight request first (CORS).
  */
 export const challengeMediaType = 'application/vnd.tollkeeper.challenge+json'
 

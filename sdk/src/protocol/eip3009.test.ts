@@ -107,7 +107,7 @@ describe('isCanonicalSignature', () => {
     expect(isCanonicalSignature(signatureOf(1n, 1n, 27))).toBe(true)
   })
 
-  test('behavior: rejects the malleable twin of a valid signature', () => {
+  test('behavior: rejects a valid signature’s other form, which has s in the upper half of the curve’s order', () => {
     const { r, s, v } = splitSignature(signature)
     expect(isCanonicalSignature(signatureOf(BigInt(r), order - BigInt(s), 55 - v))).toBe(false)
   })

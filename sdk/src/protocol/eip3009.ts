@@ -82,7 +82,7 @@ const domainTypeHash = keccak256(
  * @param network an entry of `networks`.
  * @param usdc the token's address. Required if the network's entry has no address (`localhost`).
  * @returns the domain, with its address in lower-case.
- * @throws {TypeError} if the address is missing in both.
+ * @throws {TypeError} if neither the network's entry nor `usdc` has an address.
  * @example
  * import { eip712Domain, networks } from '@tollkeeper/sdk/protocol'
  *

@@ -71,7 +71,7 @@ export type HolderCaveats = {
   expiry?: number
   /** The only payer that may use the macaroon. */
   payer?: Address
-  /** Maximum sum of both parts of the price, in USDC base units. */
+  /** Maximum sum of the provider's amount and the fee, in USDC base units. */
   maxAmount?: bigint
 }
 
@@ -186,7 +186,7 @@ export function mintMacaroon({
  * Adds caveats to a macaroon. This needs no secret: any holder can add caveats, but can't remove any.
  *
  * @param text the macaroon.
- * @param caveats `expiry` in Unix seconds, `payer`, and `maxAmount` in USDC base units for both parts together.
+ * @param caveats `expiry` in Unix seconds, `payer`, and `maxAmount` in USDC base units for the provider's amount and the fee together.
  * @returns the restricted macaroon.
  * @throws {ProtocolError} `macaroon_invalid`, `unknown_caveat`
  * @example
@@ -254,7 +254,7 @@ export function parseMacaroon(text: string): ParsedMacaroon {
  * @param options.secrets the current secret, and older ones that are still accepted.
  * @param options.now Unix seconds.
  * @param options.notBefore Unix seconds. Rejects macaroons that were minted earlier, which is needed after a database was restored.
- * @param options.request the request that presents the macaroon. Its `amount` is the sum of both parts in USDC base units.
+ * @param options.request the request that presents the macaroon. Its `amount` is the provider's amount plus the fee, in USDC base units.
  * @returns the terms, which determine the price, and the most restrictive value of each caveat.
  * @throws {ProtocolError} `macaroon_invalid`, `macaroon_expired`, `caveat_mismatch`, `unknown_caveat`
  * @example

@@ -26,7 +26,7 @@ import { minimumPrice } from './tier.ts'
  * @property priceFeed Chainlink aggregator with the USD price of the gas token.
  * @property gasTokenUsd USD price of one gas token, decimal. Used if there is no price feed or its price is stale. Default: the operator's `ETH_USD`.
  * @property maxFeeGwei default maximum price of a gas unit that the keeper offers, in gwei. Default 100.
- * @property batchGas maximum gas of a batch: the keeper splits a larger one. From 1,000,000 to 15,500,000, and at most the gas of a block.
+ * @property batchGas maximum gas of a batch. The keeper splits a larger batch. From 1,000,000 to 15,500,000, and at most the gas of a block.
  * Default 15,500,000.
  * @property explorerUrl URL of a block explorer, for links to transactions and addresses.
  * @property minimumPriceUsdc minimum price of a single request, at least the protocol's 0.005.

@@ -53,7 +53,8 @@ export type Network = {
   /** Default maximum price of a gas unit that the keeper offers, in wei. Default: the value in packages/chain/gasLimits.ts. */
   maxFeePerGas?: bigint
   /**
-   * Maximum gas of a batch: the keeper splits a larger one. Set if a block has less gas than the 16.7 million that EIP-7825 allows for a transaction.
+   * Maximum gas of a batch. The keeper splits a larger batch. Set if a block has less gas than the 16.7 million that EIP-7825 allows for a
+   * transaction.
    */
   batchGas?: bigint
   explorerUrl?: string

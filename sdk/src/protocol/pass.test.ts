@@ -27,7 +27,7 @@ const bearer: PassClaims = {
 const bound: PassClaims = { ...bearer, boundTo: 'payer', payer, requests: 100 }
 
 describe('claims', () => {
-  test.each([bearer, bound])('are read as they were written', (claims) => {
+  test.each([bearer, bound])('are read unchanged, except that unknown claims are dropped', (claims) => {
     expect(parsePassClaims({ ...claims, another: true })).toEqual(claims)
   })
 
@@ -61,7 +61,7 @@ describe('claims', () => {
 })
 
 describe('terms', () => {
-  test('are read, and compared with the terms of another challenge', () => {
+  test('are read, and equal the terms of another challenge only if every field is equal', () => {
     const terms = { seconds: 3_600, requests: 100, boundTo: 'payer' } as const
     expect(parsePassTerms(terms)).toEqual(terms)
     expect(isSamePass(terms, { ...terms })).toBe(true)
@@ -102,7 +102,7 @@ describe('header', () => {
     `${jws}; proof=1.0x00`,
     `${jws}, ${jws}`,
     'x'.repeat(9_000),
-  ])('is refused in any other form, case %#', (header) => {
+  ])('is rejected if it is malformed, case %#', (header) => {
     expect(() => parsePassHeader(header)).toThrow(expect.objectContaining({ code: 'pass_invalid' }))
   })
 

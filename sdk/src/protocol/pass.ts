@@ -134,7 +134,7 @@ const domainType = [
  */
 export function passProofData(proven: { origin: string; pass: string; expiresAt: number }) {
   const types = { ...passProofTypes }
-  // `toJSON` isn't enumerable, so that the typed data can be sent to a worker: a function can't be sent.
+  // Make `toJSON` non-enumerable: structured clone then skips it. It can't clone functions, so otherwise the typed data couldn't be sent to a worker.
   Object.defineProperty(types, 'toJSON', { value: () => ({ EIP712Domain: domainType, ...passProofTypes }) })
   return { domain: passProofDomain, types, primaryType: 'PassProof' as const, message: proven }
 }

@@ -33,7 +33,7 @@ test('behavior: accepts refunds with different numbers that add up to at most th
   expect(parseReceiptClaims({ ...claims, refunds })).toEqual({ ...claims, refunds })
 })
 
-test('behavior: accepts a single authorization that pays both parts to a splitter', () => {
+test('behavior: accepts a single authorization that pays the provider’s part and the fee to a splitter', () => {
   const one = { ...claims, authorizations: [whole], split }
   expect(parseReceiptClaims(one)).toEqual(one)
 })
@@ -74,7 +74,7 @@ test.each([
   ['tab.lineTotal', { tab: { ...tab, lineTotal: 60_000 } }],
   ['tab.lineTotal', { tab: { ...tab, lineTotal: '1'.repeat(21) } }],
   ['tab', { authorizations: claims.authorizations, split: undefined }],
-])('error: on a tab, rejects an invalid %s', (field, change) => {
+])('error: rejects the receipt of a request on a tab if %s is invalid', (field, change) => {
   expect(() => parseReceiptClaims({ ...onTab, ...change })).toThrow(
     expect.objectContaining({ code: 'invalid_receipt', details: { field } }),
   )

@@ -26,7 +26,7 @@ export type ReceiptAuthorization = {
   nonce: Hex
 }
 
-/** Either one authorization for each part, or one for both parts. */
+/** The provider's authorization and the platform's, or a single authorization that pays both. */
 export type ReceiptAuthorizations =
   | [ReceiptAuthorization]
   | [provider: ReceiptAuthorization, platform: ReceiptAuthorization]
@@ -89,8 +89,8 @@ export type ReceiptClaims = {
 }
 
 /**
- * A request on a tab. It is settled if and only if the tab settled with a sufficient amount on the line with this split. An amount is sufficient if
- * it is at least `lineTotal`, minus the amounts by which earlier requests' charges were reduced after this receipt was signed.
+ * A request on a tab. The request is settled if and only if the tab settled with a sufficient amount on the line with this split. An amount is
+ * sufficient if it is at least `lineTotal`, minus the amounts by which earlier requests' charges were reduced after this receipt was signed.
  */
 export type ReceiptTab = {
   id: string
@@ -104,7 +104,7 @@ export type ReceiptTab = {
   lineTotal: string
   /**
    * The amount by which the line's charges up to and including this request were below their prices when `lineTotal` was signed. Absent if 0. The sum
-   * of `lineTotal` and this value only increases from one request of a line to the next, so that sum shows the order of requests.
+   * of `lineTotal` and this value only increases from one request of a line to the next, so it shows the order of the requests.
    */
   lineReduced?: string
   /** The amount by which this request's charge is below its price. For a `voided` request, this is the whole price. Absent if 0. */
@@ -213,7 +213,10 @@ function requireOne(
   if (value !== totalUsdc) throw invalid('authorizations[0].value', 'totalUsdc')
   // A request on a tab always has a split, even if the fee of its small price is rounded down to 0.
   if (tab ? split === undefined : (split === undefined) !== (platformUsdc === '0')) {
-    throw invalid('split', 'set if and only if one authorization carries a fee, or for a tab')
+    throw invalid(
+      'split',
+      'set for a request on a tab or a single authorization with a fee, and absent otherwise',
+    )
   }
 }
 

@@ -69,7 +69,7 @@ describe('faultOfForm', () => {
     expect(faultOfForm(signature)).toMatch(new RegExp(`^its ${name} is not a number`))
   })
 
-  test('behavior: returns undefined for a valid signature, and for a signature of another length', () => {
+  test('behavior: returns undefined for a valid signature, and for a signature that is not 65 bytes long', () => {
     expect([faultOfForm(canonical), faultOfForm(`0x${'ab'.repeat(66)}`)]).toEqual([undefined, undefined])
   })
 })

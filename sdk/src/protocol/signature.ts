@@ -1,7 +1,7 @@
 import type { Hex } from 'viem'
 import { hexToBytes } from './bytes.ts'
 
-/** Order of secp256k1, and half of it. A signature with a larger s is malleable (EIP-2). */
+/** Order of secp256k1, and half of that order. A signature whose s exceeds half the order is malleable (EIP-2). */
 const curveOrder: Hex = '0xfffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141'
 const halfCurveOrder: Hex = '0x7fffffffffffffffffffffffffffffff5d576e7357a4501ddfe92f46681b20a0'
 export const zeroWord: Hex = `0x${'0'.repeat(64)}`
@@ -27,7 +27,7 @@ export function isCanonicalSignature(signature: Hex): boolean {
   if (signature.length !== 132) return false
   const { r, s, v } = splitSignature(signature)
   if (v !== 27 && v !== 28) return false
-  // Hex texts of equal length and case have the same order as their numbers.
+  // Hex texts of equal length and case sort like the numbers that they represent.
   return r > zeroWord && r < curveOrder && s > zeroWord && s <= halfCurveOrder
 }
 
@@ -35,7 +35,7 @@ export function isCanonicalSignature(signature: Hex): boolean {
  * Shortens a signature to 64 bytes (EIP-2098): r, then s with the parity of v in the top bit.
  *
  * @returns undefined if {@link expandSignature} could not restore the signature: it isn't 65 bytes long, its v isn't 27 or 28, or its s is zero or at
- * least 2^255. Only contract wallets make such signatures. They are sent unchanged.
+ * least 2^255. Such a signature can only come from a contract wallet, and is sent unchanged.
  */
 export function compactSignature(signature: Hex): { r: Hex; vs: Hex } | undefined {
   if (signature.length !== 132) return undefined
@@ -87,7 +87,7 @@ export const signatureForms =
  * Describes what is wrong with the form of a private key's signature, and what is expected.
  *
  * @param signature as {@link normalizeSignature} returns it.
- * @returns undefined if the form is right, or if the signature has another length.
+ * @returns undefined if the form is right, or if the signature isn't 65 bytes long.
  */
 export function faultOfForm(signature: Hex): string | undefined {
   if (signature.length !== 132 || isCanonicalSignature(signature)) return undefined

@@ -20,7 +20,7 @@ const maxShare = 2n ** 48n - 1n
 
 /**
  * Returns the shares of the splitter for a price. They express the percentage of the price's tier, which is the same for all prices of the tier. If
- * the fee also has a fixed part, the shares divide exactly this price.
+ * the fee also has a fixed part, no percentage fits all prices, so the shares are exact for this price only.
  *
  * The fee of a single payment is rounded down. A splitter rounds only once, after it has calculated the platform's part of its whole balance. So if
  * it holds several payments, the platform still gets at most its percentage, and the provider gets up to one base unit per payment less than if each

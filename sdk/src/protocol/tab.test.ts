@@ -83,7 +83,7 @@ describe('tabAuthorization', () => {
     )
   })
 
-  test('behavior: returns another authorization after any change', () => {
+  test('behavior: returns a different authorization if any field of the terms or the state differs', () => {
     const { terms, state } = one
     const [line] = state.lines
     if (!line) throw new Error('no line')

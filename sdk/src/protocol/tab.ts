@@ -24,8 +24,8 @@ import { type FeeSchedule, tabPercentage } from './tier.ts'
 export const maxTabLines = 128
 
 /**
- * Maximum number of a tab's lines on which nothing was bought yet. A line is in this state while its first request is in flight. The gateway rejects
- * a state with more such lines, because each line costs gas when the tab settles.
+ * Maximum number of a tab's lines on which nothing was bought yet, because their first requests are in flight. The gateway rejects a tab's state with
+ * more such lines, because each line costs gas when the tab settles.
  */
 export const maxIdleTabLines = 8
 
@@ -253,7 +253,7 @@ export type TabPayment = {
   expiry: number
   /** Index of the line to which this request adds its price. */
   line: number
-  /** Number of lines that the gateway has confirmed. Their splits aren't repeated. */
+  /** Number of lines that the gateway has confirmed. `splits` leaves out the splits of these lines. */
   known: number
   /** The splits of all further lines, starting with index `known`. */
   splits: readonly bigint[]

@@ -20,7 +20,7 @@ type Unplaced = Omit<TransactionLog, 'logIndex'>
 const place = (...logs: Unplaced[]): TransactionLog[] => logs.map((log, logIndex) => ({ ...log, logIndex }))
 const other: Unplaced = { address: token, topics: [`0x${'a'.repeat(64)}`], data: '0x' }
 
-/** Returns the log of a batch of one tab with one line. */
+/** Returns the TabsSettled of a batch with one tab and one line. */
 const begins = (amount: number, change: Partial<Unplaced> = {}, rewardShare = 1_000): Unplaced => ({
   address: tabSettlement,
   topics: encodeEventTopics({

@@ -28,9 +28,10 @@ export const batchSettledTopic = toEventSelector(
 /**
  * Reads the batches of tabs that a transaction settled in one token.
  *
- * Only events of the given TabSettlement count. A batch emits TabsSettled, and later BatchSettled, which also contains the token. Between its two
- * events, a malicious token can call the contract again. The inner batch then emits both of its events before the outer batch emits BatchSettled, so
- * each BatchSettled belongs to the last TabsSettled that has none yet. This is true for any caller of the contract, so calldata isn't read.
+ * Only events of the given TabSettlement count. A batch emits TabsSettled, and later BatchSettled. Only BatchSettled contains the token. Between
+ * these two events, a malicious token can call the contract again. The inner batch then emits both of its events before the outer batch emits
+ * BatchSettled. So each BatchSettled belongs to the last TabsSettled that isn't yet paired with a BatchSettled. This rule doesn't depend on who
+ * called the contract, so calldata isn't read.
  *
  * @param logs the logs of one transaction, in order.
  * @param contracts the addresses of the token and of TabSettlement, lower-case.

@@ -52,7 +52,7 @@ export type TabLineClaims = {
     sequence: number
     state: Hash
   }
-  /** Number of charged requests on this line, and their amounts. They are the sums of `sales`. */
+  /** The sums of `sales`: the number of charged requests, and their amounts. */
   requests: number
   totalUsdc: string
   providerUsdc: string
@@ -68,7 +68,7 @@ export type TabLineClaims = {
     creditUsdc: string
     /** Sales on this line by other providers that have the same wallet. */
     othersUsdc: string
-    /** The amount that was paid on the line. Set if another state of the tab settled than the state named here. */
+    /** The amount that was paid on the line. Set only if the tab settled in a different state than the state named above. */
     movedUsdc?: string
   }
   openedAt: string

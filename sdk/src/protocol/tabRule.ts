@@ -98,8 +98,8 @@ export type TabVerdict =
   | 'accepted'
 
 /**
- * A verdict, the resulting tab, the accepted request, and the amount of the payer's credit that it used. `tab` is undefined if the request was
- * rejected and would have opened the tab.
+ * A verdict, the resulting tab, the accepted request, and the amount of the payer's credit that the request used. `tab` is undefined if the request
+ * was rejected and would have opened the tab.
  */
 export type TabDecision =
   | { verdict: 'accepted'; tab: GatewayTab; request: GatewayTabRequest; credit: bigint }

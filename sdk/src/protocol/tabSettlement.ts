@@ -16,9 +16,9 @@ export type TabBatch = Batch & {
 
 /** A settled state of a tab, from the event `TabsSettled`. */
 export type SettledTab = {
-  /** The recipient of the platform's part that the payer signed. It may differ from the recipient that a gateway accepted. */
+  /** The recipient of the platform's part, as the payer signed it. A payer can sign and settle states with a recipient that no gateway accepted. */
   platform: Address
-  /** The reward for settling that the payer signed, in basis points of the platform's part. */
+  /** The reward for settling, in basis points of the platform's part, as the payer signed it. */
   rewardShare: number
   sequence: number
   lines: readonly TabLine[]
@@ -64,8 +64,8 @@ const headDigits = 14
  * Encodes a batch as calldata for TabSettlement's `settle`.
  *
  * @param batch the contract's `Batch`, with addresses in lower-case, a `trigger` of {@link triggerCodes}, and the gas limit per call.
- * @param tabs the tabs in the order in which the contract tries them. Sort them by payer, so that each payer can make at most one attempt fail at the
- * caller's cost.
+ * @param tabs the tabs in the order in which the contract tries them. Sort them by payer: after a tab has failed, the contract skips the payer's next
+ * tabs. So each payer can make at most one attempt fail at the caller's cost.
  * @throws {RangeError} for an amount of 2^48 or more, a tab of more than 65,535 lines, or a batch of more than 65,536 splits.
  * @example
  * import { encodeSplit } from '@tollkeeper/sdk/protocol'
@@ -124,7 +124,7 @@ export function encodeSettleTabs(batch: TabBatch, tabs: readonly SignedTab[]): E
  *
  * @param calldata calldata of TabSettlement's `settle`. Addresses and hex may have any case.
  * @returns addresses and hex in lower-case.
- * @throws {TypeError} for a call of another function, for lines that don't match the tabs, or for a missing split or signature.
+ * @throws {TypeError} for a call of any other function, for lines that don't match the tabs, or for a missing split or signature.
  * @example
  * import { decodeSettleTabs } from '@tollkeeper/sdk/protocol/settlement'
  * import { parseTransaction } from 'viem'

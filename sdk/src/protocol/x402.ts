@@ -177,8 +177,8 @@ const authorizationFields = ['from', 'to', 'value', 'validAfter', 'validBefore',
 const integerFields: ReadonlySet<string> = new Set(['value', 'validAfter', 'validBefore'])
 
 /**
- * Converts a challenge to an offer for clients of x402 v2. The offer is one authorization for the whole price, paid to the splitter of both parts
- * and, if the challenge allows it, a tab.
+ * Converts a challenge to an offer for clients of x402 v2. A client can pay the whole price to a splitter with one authorization or, if the challenge
+ * allows it, on a tab.
  *
  * @param factory the `SplitterFactory` from the caller's own table. It determines the splitter's address.
  * @param keccak a faster keccak256 than the portable one.
@@ -406,7 +406,7 @@ export function decodePaymentHeader(header: string): unknown {
 }
 
 function text(value: unknown, path: string): string {
-  // Reject a comma: the payload separates its parts with commas, so the rest would count as the next part.
+  // Reject a comma: the payload separates its parts with commas, so the text after the comma would count as the next part.
   if (typeof value !== 'string' || value === '' || value.includes(',')) throw invalid(path, 'a string')
   return value
 }

@@ -133,7 +133,7 @@ function isFinal(error: unknown): boolean {
 function readAnswer({ status, body, isVoided }: Asked, n: number): Ended {
   const isOwn = (body as { run?: unknown } | null)?.run === n
   if (status < 400) return { outcome: 'served', ...(!isOwn && { wrong: true }) }
-  // A failed request that couldn't be voided, for example because the gateway is faulty, is reported as charged.
+  // If a failed request couldn't be voided, for example because the gateway is faulty, its buyer is charged. So it counts as served.
   if (isOwn) return { outcome: isVoided ? 'not_charged' : 'served' }
   return { outcome: 'unknown', error: { status } }
 }

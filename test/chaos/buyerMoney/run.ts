@@ -271,10 +271,10 @@ async function expectArrived(
 }
 
 /**
- * A settled state moves money. Returns the part of it that counts as the buyer's payment. Under the accepted terms, this is all of it, also on lines
- * that the ledger doesn't have. Under other terms, it is at most each line's charges, less the platform's share.
+ * Returns how much of the money that a settled state moved counts as the buyer's payment. Under the accepted terms, all of the money counts, also on
+ * lines that the ledger doesn't have. Under other terms, each line counts up to its charges, minus the platform's share.
  *
- * Also checks how the tab ended: it counts as settled exactly if everything charged moved under the accepted terms.
+ * Also checks how the tab ended: the tab counts as settled exactly if everything charged moved under the accepted terms.
  */
 function countMoved({ platform, lines }: SettledTab, own: readonly LedgerLine[]): bigint {
   const movedOn = (split: bigint) => lines.find((line) => line.split === split)?.amount ?? 0n

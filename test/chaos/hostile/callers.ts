@@ -94,7 +94,7 @@ const readers: Adversary = async (scene, draw) => {
         const url = pick(draw, urls)
         const answer = await fetch(url, { signal: over })
         await answer.arrayBuffer()
-        // The keepers' metrics come from the database, which may be down.
+        // Check only the first URL: the keepers' metrics come from the database, which may be down.
         if (url === urls[0] && !answer.ok && answer.status !== 429)
           scene.unread.push(`${url}: ${answer.status}`)
       }

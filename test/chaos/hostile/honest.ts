@@ -19,7 +19,7 @@ export type Purchase = {
   paymentId?: string
   /** Why nothing was served. */
   refusal?: string
-  /** Whether the buyer sent the request after all hostile parties had left. */
+  /** Whether all attacks had ended before the buyer sent the request. */
   afterwards: boolean
 }
 
@@ -38,7 +38,7 @@ export type Trade = {
 
 const prices = ['0.005', '0.05', '0.5']
 /**
- * Prices of the requests on tabs. The first is sold only on tabs. Three tabs of these requests fit into a new payer's
+ * Prices of the requests on tabs. The first price is sold only on tabs. Three tabs of these requests fit into a new payer's
  * credit of 1 USDC. With less credit, a buyer's tab would hold only the cheapest requests, whose fee doesn't cover the
  * tab's gas.
  */
@@ -116,7 +116,7 @@ export async function openTrade(
   const tabTrade = tabBuyers.map(async (buyer) => {
     for (let turn = 1; !over.aborted; turn++) {
       await purchase(buyer, tabShops, turn)
-      // If an outage prevents the close, this tab is closed with the next one.
+      // If an outage prevents the close, the buyer closes this tab together with its next tab.
       if (turn % requestsATab === 0) {
         await buyer.client.close().catch(() => {})
         await waitForCredit(buyer)

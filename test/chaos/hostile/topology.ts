@@ -73,7 +73,7 @@ export async function playTopology(scene: Scene, seed: number): Promise<void> {
     for (const wave of wavesOf(seed)) {
       for (const name of wave) killed.add(name)
       await Promise.all(wave.map((name) => parts[name].kill()))
-      // Only the database is needed to serve buyers.
+      // Without PgBouncer no process reaches the database, so requests fail. Without any other process, buyers are served.
       if (wave.includes('PgBouncer')) {
         await until('a request fails for lack of the database', () =>
           failures.some((failure) => failure.dead.includes('PgBouncer')),
