@@ -34,8 +34,8 @@ export function createApp(
   const { rateLimiter, trustedProxies, tracer } = context
   const app = createOperationsApp({ ...operations, rateLimiter, trustedProxies })
 
-  // Pages of any origin may call this route, because buyers pay from them. A list of allowed origins would protect nothing: without CORS, any
-  // page can still POST plain text.
+  // Pages of any origin may call this route, because buyers pay from the pages of many sites. A list of allowed origins would protect nothing:
+  // without CORS, any page can still POST plain text.
   app.use('/submit', allowBrowsers(['POST']))
   app.post('/submit', limitBody(mostBytes), async (c) => {
     const connection = watchConnection(c)

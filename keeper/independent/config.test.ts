@@ -18,7 +18,7 @@ describe('a keeper without a database', () => {
     expect(commonDeployment(known['base-sepolia']).usdc).toBe(known['base-sepolia'].usdc)
   })
 
-  test('behavior: keeps its limits on gas on test networks', () => {
+  test('behavior: limits its gas on test networks as well', () => {
     const { settings } = readIndependentSettings(env)
     const limits = strangersLimits(known['base-sepolia'], settings)
     expect(limits).toMatchObject({ gasPerFee: 10n, dailyBudget: 5_000_000n })

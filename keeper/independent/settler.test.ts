@@ -210,7 +210,7 @@ describe('a settler with several transactions in flight', () => {
     expect(settler.report().stillOut).toHaveLength(2)
   })
 
-  test('raises the fee of a stuck transaction before it starts another one behind it', async () => {
+  test('raises the fee of a stuck transaction before it sends a transaction with the next nonce', async () => {
     const payee = randomHex(20)
     const items = await Promise.all([1, 2].map(() => publishPayment(payee)))
     let later = 0

@@ -162,7 +162,8 @@ async function readDue(
         group.payments.map(({ item }) => item),
         defaultTriggers.sweepCount,
       )
-      // If a payer's account has code, the payer can make all its transactions in flight fail at once. So such a payer may have only one in flight.
+      // If a payer's account has code, the payer can make all its transactions in flight fail at once. So such a payer may have only one transaction
+      // in flight.
       const payments =
         group.lane === 'high_value'
           ? group.payments.filter(({ hasCode, payer }) => !hasCode || !busy.has(payer))

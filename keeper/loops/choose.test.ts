@@ -168,7 +168,7 @@ test.each<[string, Partial<QueueSnapshot>, unknown[]]>([
     [{ claim: 'shared', ids: ['a'] }],
   ],
   [
-    'no payment of high value if its payer has code and another payment in flight',
+    'no payment of high value if its payer has code and already has another payment in flight',
     { due: [due('high_value', code('a'), code('b'))], behindOwnPayer: new Set(['a']) },
     [{ claim: 'high_value', ids: ['b'] }],
   ],
@@ -178,7 +178,7 @@ test.each<[string, Partial<QueueSnapshot>, unknown[]]>([
     [{ claim: 'submission', ids: ['a', 'b', 'c'] }],
   ],
   [
-    'one payment with two authorizations alone, while splitters wait and only such payments are due',
+    'a single payment with two authorizations, if only such payments are due and splitters wait to be swept',
     { due: [due('shared', pair('a'), pair('b'))], waitingSplitters: new Map([[platform, 1]]) },
     [{ claim: 'shared', ids: ['a'], isPairAlone: true }],
   ],

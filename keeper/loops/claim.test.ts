@@ -107,7 +107,7 @@ async function settle(providerId: string, count: number): Promise<string[]> {
   return ids
 }
 
-test('behavior: callers who settle in the first half of a block’s interval get into the next block, despite the backlog of another API key', async () => {
+test('behavior: callers of /settle who arrive in the first half of the interval between blocks get into the next block, despite another API key’s backlog', async () => {
   await sql`delete from queue`
   const keeper = openKeeper()
   const lease = await leaseWallet(sql)
@@ -124,7 +124,7 @@ test('behavior: callers who settle in the first half of a block’s interval get
   expect(next.toSorted()).toEqual([...backlog.slice(128), late].toSorted())
 })
 
-test('behavior: the backlog of one API key occupies only one of two wallets, so new callers can use the second', async () => {
+test('behavior: the backlog of one API key occupies only one of two wallets, so the other wallet serves new callers', async () => {
   await sql`delete from queue`
   const keeper = openKeeper()
   const [first, second] = [await leaseWallet(sql), await leaseWallet(sql)]

@@ -37,7 +37,7 @@ export type Context = {
 }
 
 /**
- * Creates the state that a process keeps in memory. It may be lost at any time, because a restart only reads everything again.
+ * Creates the state that a process keeps in memory. It may be lost at any time, because after a restart the process reads everything again.
  *
  * @param clock returns monotonic milliseconds
  */

@@ -24,7 +24,10 @@ const voidedAtOnce = 150
 /** Maximum seconds by which a block's timestamp may be behind our clock. */
 const clockSlackSeconds = 900n
 
-/** Looks up who used authorizations whose use the record doesn't explain. A use by a stranger doesn't count as an attempt to settle. */
+/**
+ * Looks up who used authorizations whose use the record doesn't explain. If a stranger used an authorization, that doesn't count as one of the
+ * payment's attempts.
+ */
 export async function lookUpRequested(context: Context, signal?: AbortSignal): Promise<void> {
   const { sql, served, log, metrics, checkpoint } = context
   const { chainId, name } = served.network

@@ -29,7 +29,7 @@ export type BatchMove = {
   from: BatchState
   /** The next state, or the result with which the batch is closed; null if it stays in its state. */
   to: 'broadcast' | 'mined' | 'reorged' | { result: BatchResult } | null
-  /** The lease that must still be held. A mined batch needs none, because it belongs to no wallet's keeper. */
+  /** The lease that must still be held. Omitted for a mined batch, because any keeper may finalize it. */
   lease?: Lease
   /** Stores the facts behind the move, in the same database transaction. Returns the items that leave, or null to cancel the move. */
   record?: (tx: Queryable) => Promise<readonly ItemResult[] | null>

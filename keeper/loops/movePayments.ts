@@ -36,7 +36,7 @@ export type PaymentMove = { paymentId: string } & (
   | { reason: 'failed'; failure: Pick<Failure, 'code' | 'detail'>; isFinal?: boolean }
 )
 
-/** The consequences for a payment that follow from the reason alone. Others follow from further fields of the move. */
+/** The consequences for a payment that follow from the reason alone. Other consequences follow from further fields of the move. */
 type Consequence = {
   /** Time in ms for which the payment isn't tried again. */
   deferMs?: number
@@ -63,7 +63,7 @@ const consequences: Record<PaymentMove['reason'], Consequence> = {
 /**
  * Moves payments that aren't settled now to the stages that follow from their reasons.
  *
- * @param batchId the batch in which they failed; null if they weren't in one
+ * @param batchId the batch in which they failed; null if they weren't in a batch
  */
 export async function movePayments(
   context: Context,

@@ -87,7 +87,7 @@ async function countUnlooked(): Promise<number> {
 }
 
 test.each(['25P04', '57014', '55P03'])(
-  'behavior: a payment whose finalization always hits a time limit of the database (%s) does not delay others, and is retried later',
+  'behavior: a payment whose finalization always hits a time limit of the database (%s) does not delay other payments, and is retried later',
   async (code) => {
     const payments = await seedSettled(9)
     const bad = payments.slice(3, 4)

@@ -67,7 +67,7 @@ async function readInTime({ sql, served, memory }: Context, chain: ChainFacts): 
   }
 }
 
-/** Finalizes payments in chunks. @returns those that were not finalized, because they failed or another keeper has locked them */
+/** Finalizes payments in chunks. @returns the payments that were not finalized, because finalizing them failed or another keeper has locked them */
 async function finalizeInChunks(
   context: Context,
   decided: readonly Decided<OpenPayment>[],

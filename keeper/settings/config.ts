@@ -69,7 +69,7 @@ export function readKeeperEnvironment(env: Environment) {
       ...readSendingSettings(env),
       gasAllowance: readVariable(env, 'GAS_ALLOWANCE_USD'),
     },
-    /** Maximum submissions per minute from one address, and of one provider. Each costs a key recovery, and possibly a transaction. */
+    /** Maximum submissions per minute from one address, and of one provider. Each submission costs a key recovery, and possibly a transaction. */
     submitLimits: { perCaller: 60 },
     /** Maximum wait in ms of POST /submit for its transaction. Most HTTP clients and proxies wait for thirty seconds. */
     submitTimeoutMs: 25_000,

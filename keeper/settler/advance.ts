@@ -91,8 +91,8 @@ export function mayBegin(
 }
 
 /**
- * Whether the wallet's gas money may cover one more transaction. Returns false if at least as many transactions are in flight as when the
- * money last failed to cover another one.
+ * Whether the wallet's gas money may cover one more transaction. Returns false if at least as many transactions are in flight as there were when the
+ * money last didn't cover one more.
  */
 function isFunded(
   { fundedInFlight, address }: Pick<SettlerContext, 'fundedInFlight' | 'address'>,
@@ -117,9 +117,9 @@ function noteOldest({ served, metrics, address }: SettlerContext, signed: readon
 }
 
 /**
- * Runs a step of a batch. If the wallet can't pay for it, or its signer doesn't sign it, the wallet is paused, and the batch is released to
- * another wallet. A wallet with other transactions in flight isn't paused for lack of money, because the money may be there but set aside for
- * those transactions.
+ * Runs a step of a batch. If the wallet can't pay for it, or its signer doesn't sign it, the wallet is paused, and the batch is released to another
+ * wallet. A wallet with other transactions in flight isn't paused for lack of money, because it may have enough money but keep it for those
+ * transactions.
  */
 async function orRelease(
   context: SettlerContext,

@@ -49,7 +49,7 @@ type DropReason =
 
 export type PlannedBatch = Pick<BatchRow, 'batchId' | 'token' | 'feeRecipient' | 'trigger' | 'lane'>
 
-/** A transaction's plan. If its shape has `hasCode`, every authorization has the maximum gas that it may use, so each is tried. */
+/** A transaction's plan. If its shape has `hasCode`, every authorization has the maximum gas that it may use, so the contract tries each of them. */
 export type Plan = PaymentsPlan | TabsPlan
 type AnyPlan = { entries: PlanEntry[]; calldata: Hex; gas: bigint }
 export type PaymentsPlan = AnyPlan & { contract: 'batchSettlement'; shape: BatchShape }
@@ -140,7 +140,7 @@ export function planPayments(
   const entries = sortByPayer(unsorted)
   const head = toHead(batch, hasCode)
   const settlements = entries.map(({ settlement }) => settlement)
-  // A submission may have both kinds: an entry without a fee has one signature.
+  // A submission may have entries with and without a fee. `settle` accepts both; an entry without a fee then has one signature.
   const { calldata, payees } = settlements.some(({ fee }) => fee)
     ? encodeSettle(head, settlements, keccak256)
     : encodeSettleAuthorizations(

@@ -9,8 +9,8 @@ import type { SettlementWallet } from './context.ts'
 type Failure = { error: SignerError; at: number }
 
 /**
- * Time in ms for which a signer that returned no signature is reported as failing, even if it answers. The report must end by itself,
- * because the next signature may not be needed for hours.
+ * Time in ms for which a signer that returned no signature is reported as failing, even if it answers probes. The report must end by itself, because
+ * the next signature may not be needed for hours.
  */
 const rememberedMs = 300_000
 

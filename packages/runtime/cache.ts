@@ -1,6 +1,8 @@
 /**
- * Loads the value of a key. @param isBehind whether the load is in the background. No caller waits for it, so it may take longer, for example
- * to be combined with other loads.
+ * Loads the value of a key.
+ *
+ * @param isBehind whether the load is in the background. No caller waits for a background load, so it may take longer, for example to be
+ *   combined with other loads.
  */
 type Load<K, V> = (key: K, isBehind: boolean) => Promise<V>
 

@@ -113,8 +113,8 @@ export function createGroupCommit<T, R>({
   /**
    * Rejects the last item of the caller with the most waiting items, to make room for a new item.
    *
-   * @returns false if it rejected no item, because callers aren't distinguished, or because the new item's caller would then have the most waiting
-   * items.
+   * @returns whether it rejected an item. It rejects none if callers aren't distinguished, or if the new item's caller would then have at least as
+   *   many waiting items as each other caller.
    */
   function makeRoom(item: T): boolean {
     if (callerOf === undefined) return false

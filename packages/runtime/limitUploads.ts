@@ -26,9 +26,8 @@ type Upload = {
 }
 
 /**
- * Ends requests whose bodies don't arrive. On a slow link, a body may take as long as it needs. Two things end a request: a silence of
- * more than `silenceMs`, and an average rate that is lower than on any real link. Time in which the server itself doesn't read isn't
- * counted.
+ * Ends requests whose bodies don't arrive. On a slow link, a body may take as long as it needs. Two things end a request: a silence of more than
+ * `silenceMs`, and an average rate that is lower than on any real link. Only the time in which the server reads is counted.
  *
  * Node's `requestTimeout` limits the whole request, so it would cut off a large body that arrives slowly but steadily.
  *

@@ -25,10 +25,7 @@ test('behavior: lets the young generation grow to its full size after little wor
   expect(byItself).toBeLessThan(atOnce)
 })
 
-/**
- * Returns how many tasks took part in the collections of a process that created some garbage, and how many collections there
- * were.
- */
+/** Runs a process that creates some garbage. Returns how many garbage collections there were, and how many tasks took part in them. */
 async function countTasks(before: string) {
   const program = `
     ${before}

@@ -11,8 +11,8 @@ type ListingAnswer = { status: 'success' | 'processing' } | { status: 'rejected'
 const noteEveryMs = 60_000
 const maxNoted = 10_000
 /**
- * Maximum time in ms for which the answer to /settle waits until the resource is written to the list. After that, the answer says
- * `processing`. It must be well below the caller's own timeout, because the money has already moved.
+ * Maximum time in ms for which the answer to /settle waits until the resource is written to the list. After that, the answer says `processing`. It
+ * must be well below the caller's own timeout: the money has already moved, so the caller must receive the answer.
  */
 const mostMs = 1_000
 

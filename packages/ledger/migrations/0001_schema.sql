@@ -234,7 +234,7 @@ create table payment (
     when 'gateway' then provider_id is not null and endpoint_id is not null
     when 'facilitator' then endpoint_id is null and fee_amount = 0
     when 'refund' then provider_id is null and endpoint_id is null and fee_amount = 0
-    -- Its lines name the providers. `payee` and `splitter` are the TabSettlement contract.
+    -- The tab's lines name its providers. `payee` and `splitter` are the TabSettlement contract.
     when 'tab' then provider_id is null and endpoint_id is null and splitter = payee
     else provider_id is null and endpoint_id is null
   end)
@@ -243,7 +243,7 @@ create table payment (
 create index payment_provider on payment (provider_id, accepted_at);
 create index payment_endpoint on payment (endpoint_id, accepted_at);
 create index payment_payer on payment (payer, accepted_at);
--- Refunds to a payer, which are few.
+-- Refunds to a payer. There are few, so the index is small.
 create index payment_refund on payment (payee) where source = 'refund';
 
 -- The tables queue, signed_authorization, presentation, batch_item, payment_result, authorization_event, tab_payment, tab_line and tab_sale have no
@@ -302,9 +302,9 @@ create table queue (
   gas_spent usdc_amount not null default 0,
   is_tab boolean not null default false, -- tabs settle in separate batches
   may_be_voided boolean not null default false, -- triggers count the payment only after the seller's middleware had time to void it
-  -- Unix seconds at which the payment must be sent, regardless of its gas cost (packages/ledger/queue/triggers.ts): when two fifths of its
-  -- window are left, but not earlier than 15 minutes before it expires. With a window of five minutes, the middleware has 150 s to void a
-  -- payment whose answer it never received, and the keeper has two minutes.
+  -- Unix seconds at which the payment must be sent, regardless of its gas cost (packages/ledger/queue/triggers.ts): when two fifths of the payment's
+  -- validity are left, but not earlier than 15 minutes before it expires. With a validity of five minutes, the middleware has 150 s to void a payment
+  -- whose answer it never received, and the keeper has two minutes.
   urgent_at bigint not null generated always as (
     valid_before - least(900, greatest(0, floor(
       0.4 * (valid_before - extract(epoch from accepted_at - timestamptz '1970-01-01 00:00:00+00'))
@@ -417,7 +417,7 @@ create unique index facilitation_identifier on facilitation (payer, payment_iden
 create table refund (
   payment_id text primary key references payment, -- the refund itself
   of_payment_id text not null references payment,
-  number smallint not null check (number between 1 and 3), -- part of its nonce; the keeper pays the gas of at most three refunds per payment
+  number smallint not null check (number between 1 and 3), -- part of the refund's nonce; the keeper pays the gas of three refunds per payment
   provider_id text not null references provider,
   accepted_at timestamptz not null,
   released_at timestamptz, -- since when it no longer counts in refund_total, because it failed and can't move any more
@@ -513,7 +513,7 @@ create table signed_authorization (
   valid_after bigint not null check (valid_after >= 0 and valid_after < 1099511627776),
   valid_before bigint not null check (valid_before > valid_after and valid_before < 1099511627776),
   nonce bytes32 not null,
-  accepted_block bigint, -- for a nonce that isn't bound to the challenge: a use at or before this block belongs to another payment
+  accepted_block bigint, -- set if the nonce isn't bound to the challenge: if it was used at or before this block, another payment used it
   primary key (payment_id, half)
 );
 create unique index signed_authorization_key on signed_authorization (authorization_key(chain_id, token, authorizer, nonce));

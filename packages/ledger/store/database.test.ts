@@ -128,7 +128,7 @@ test.concurrent('behavior: the server releases the locks of a client that is los
     seen = await state()
     return seen?.wait_event === 'ClientRead'
   })
-  // The server sees neither an idle transaction nor a long statement.
+  // The server counts the session as active, so only `transaction_timeout` ends it.
   expect(seen).toMatchObject({ state: 'active' })
   await other.begin(async (transaction) => {
     await transaction`set local lock_timeout = ${transaction.unsafe(String(3 * limitMs))}`
@@ -260,7 +260,7 @@ test.concurrent('behavior: the first query after an outage is answered, regardle
   await sql.end({ timeout: 1 })
 })
 
-test('error: a server that is too old is rejected with its version, before any other query', async () => {
+test('error: a server that is too old is rejected with a message that names its version, before any other query', async () => {
   const sql = openDatabase({ url, max: 1, applicationName: 'start', limited: false })
   await requirePostgres(sql)
   const refusal = await requirePostgres(sql, 99).catch((error: unknown) => error)

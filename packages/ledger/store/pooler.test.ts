@@ -111,7 +111,7 @@ describe.skipIf(!hasPgbouncer)('behind PgBouncer', () => {
       })
       .catch((error: unknown) => error)
     await Promise.race([isHeld.promise, frozen.then((error) => Promise.reject(error))])
-    // `lock_timeout` would reject this if the lock were held for longer.
+    // If the lock were still held after 20 s, `lock_timeout` would reject this transaction.
     const other = openDatabase({ url: direct, max: 1, applicationName: 'another', limited: false })
     opened.push(other)
     await other.begin(async (transaction) => {
