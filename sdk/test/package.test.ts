@@ -50,7 +50,7 @@ describe('the packed SDK', () => {
     const result = await checkPackage(createPackageFromTarballData(await readFile(tarball)))
     if (!result.types) throw new Error('no types')
     expect(Object.keys(result.entrypoints)).toEqual(paths)
-    // ESM only. `require` works only in Node versions that support it for ESM (20.19, 22.12).
+    // The package is ESM only. `require` works only in Node versions that support it for ESM (20.19, 22.12).
     const others = result.problems.filter((problem) => problem.kind !== 'CJSResolvesToESM')
     expect(others).toEqual([])
   })

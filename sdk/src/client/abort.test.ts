@@ -39,7 +39,7 @@ describe('a signal that combines two signals', () => {
     },
   )
 
-  test('behavior: has already fired if one of its two signals fired before', () => {
+  test('behavior: has fired from the start if one of its two signals has already fired', () => {
     const own = new AbortController()
     own.abort('before')
     expect(eitherSignal(own.signal, signal).reason).toBe('before')
@@ -53,7 +53,7 @@ describe('a signal that combines two signals', () => {
     expect([vi.getTimerCount(), listeners.size]).toEqual([0, 0])
   })
 
-  test('behavior: removes its listener from the other signal when its timeout fires', () => {
+  test('behavior: stops listening to the other signal when the timeout fires', () => {
     const both = eitherSignal(timeoutSignal(100), signal)
     vi.advanceTimersByTime(100)
     expect([both.reason.name, listeners.size]).toEqual(['TimeoutError', 0])

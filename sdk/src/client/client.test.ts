@@ -19,7 +19,7 @@ import { ChallengeRefusedError, ClientError } from './errors.ts'
 import { wrapFetch } from './wrapFetch.ts'
 
 describe('client.fetch', () => {
-  test('pays for a call that looks like a call of the global fetch, within the client’s limits', async () => {
+  test('can be called like the global fetch, and pays within the client’s limits', async () => {
     const { url, paidHeaders } = await playProvider(serveReceipt)
     const { fetch, request } = clientOf({ limits: { perDay: '0.10' } })
     const response = await fetch(url)
@@ -33,7 +33,7 @@ describe('client.fetch', () => {
     ['a GET', {}],
     ['a POST', { method: 'POST', body: '{"city":"Bern"}' }],
   ] as const)(
-    'presents the payment that client.request signed for %s whose response was lost',
+    'if client.request signed a payment for %s and got no response, presents that payment again',
     async (_, init) => {
       const { url, paidHeaders } = await playProvider((request, response, attempt) => {
         if (attempt > 3) serveReceipt(request, response, attempt)
@@ -61,7 +61,7 @@ describe('maxUsdc', () => {
     expect(paidHeaders).toHaveLength(2)
   })
 
-  test('applies to other sellers, and in addition to the client’s own limit', async () => {
+  test('also applies to sellers that don’t use Tollkeeper, in addition to limits.perPayment', async () => {
     const seller = await playX402Seller(serveReceipt)
     const client = clientOf({ otherSellers: true, limits: { perPayment: '0.04' } })
     const error = await errorOf(client.request(seller.url, { maxUsdc: '1' }))
@@ -73,7 +73,7 @@ describe('maxUsdc', () => {
     expect(seller.shown).toEqual([])
   })
 
-  test('forbids the client to present an earlier payment of a higher amount, and keeps that payment for a later request', async () => {
+  test('prevents the client from presenting an earlier payment of a higher amount, but not from presenting it with a later request', async () => {
     const { url, paidHeaders } = await playProvider((request, response, attempt) => {
       if (attempt > 3) serveReceipt(request, response, attempt)
       else request.socket.destroy()

@@ -129,7 +129,7 @@ describe('request', () => {
     }
   })
 
-  test('behavior: pays a challenge that has only the fields of the specification, and signs the same nonces if it gets the challenge again', async () => {
+  test('behavior: pays a challenge that has only the fields of the specification, and signs the same nonces each time it pays that challenge', async () => {
     const { url, paidHeaders } = await playProvider(serveReceipt, onlySpecFields)
     const now = Math.floor(Date.now() / 1000)
     expect(await clientOf().request(url)).toMatchObject({ receipt, payment: { amount: 50_000n } })
@@ -301,8 +301,8 @@ describe('guards', () => {
     ['a resource that is not a URL', both({ resource: '/weather' })],
     ['another network', both({ network: 'ethereum' })],
     ['another token', both({ asset: `0x${'e'.repeat(40)}` })],
-    ['another name of the token in EIP-712', both({ extra: { name: 'USDC', version: '2' } })],
-    ['another version of the token in EIP-712', both({ extra: { name: 'USD Coin', version: '1' } })],
+    ['another token name in the EIP-712 domain', both({ extra: { name: 'USDC', version: '2' } })],
+    ['another token version in the EIP-712 domain', both({ extra: { name: 'USD Coin', version: '1' } })],
     ['another gateway', (challenge) => ({ ...challenge, issuer: 'https://gateway.example.evil' })],
     ['a single entry in accepts', ({ accepts, ...rest }) => ({ ...rest, accepts: accepts.slice(0, 1) })],
     ['three entries in accepts', ({ accepts, ...rest }) => ({ ...rest, accepts: [...accepts, accepts[1]] })],
@@ -316,7 +316,7 @@ describe('guards', () => {
     expect(paidHeaders).toEqual([])
   })
 
-  test('error: refuses a redirect to another origin whose challenge names the first origin', async () => {
+  test('error: refuses the challenge of another origin after a redirect, even if the challenge names the requested origin', async () => {
     let own = ''
     const signTypedData = vi.fn(account.signTypedData)
     const stranger = await serve((_, response) => answerJson(response, 402, challengeFor(own)))

@@ -68,11 +68,11 @@ export type PaidResponse<Data = unknown> = {
    * the gateway signed for this payment, never from other data that a provider sends.
    */
   paymentTxHash: Hash | undefined
-  /** Id of the payment, from `receipt`. Undefined if the gateway didn't sign `receipt` for this payment, or if its keys can't be fetched. */
+  /** Id of the payment, from `receipt`. Undefined if the gateway didn't sign `receipt` for this payment, or if its keys couldn't be fetched. */
   paymentId: string | undefined
   /** The signed payment. Undefined if the request was free. */
   payment: SignedPayment | undefined
-  /** Report on the payment from a seller that doesn't use Tollkeeper. Undefined for sellers that do. */
+  /** The seller's report on the payment, if the seller doesn't use Tollkeeper. Undefined for Tollkeeper's sellers. */
   sellerReport: SellerReport | undefined
   /** The error that `onReceipt` threw. The receipt may therefore not have been stored. */
   receiptError?: unknown
@@ -109,7 +109,7 @@ export type Client = Closable &
     fetch: PayingFetch
     /**
      * Returns the price of a request without paying. It works for Tollkeeper's sellers and for any x402 seller. The client signs nothing, counts
-     * nothing, and doesn't call `limits.onPayment`. It sends the request unchanged, so a free request is served.
+     * nothing as spent, and doesn't call `limits.onPayment`. It sends the request unchanged, so a free request is served.
      *
      * @param path as for {@link Client.request}.
      * @throws {ChallengeRefusedError} for a 402 that this client can't pay, for example because it offers only another token.
@@ -236,7 +236,7 @@ export function createClient(options: ClientOptions): Client {
 
   async function toResponse<Data>(paid: Paid<Answer>, deadline: Deadline): Promise<PaidResponse<Data>> {
     const { answer, payment } = paid
-    // The receipt of an error response, such as a 404, also counts, because the request was charged.
+    // Take the receipt of an error response, too, such as a 404, because the request was charged.
     const { receipt, claims, ...failure } = await flow.takeReceipt(answer, payment, deadline)
     const sellerReport = await flow.readReport(paid)
     if (answer.status < 200 || answer.status > 299) throw toError(paid, sellerReport)

@@ -77,16 +77,15 @@ export class ClientError extends TollkeeperError<ClientErrorCode> {
   readonly status: number | undefined
   readonly body: unknown
   /**
-   * The payment that was signed and sent before the error, if any. It may have been charged: repeat the request with `request(path, { ...options,
-   * payment: error.payment })`, which can't be charged twice.
+   * The payment that was signed and sent before the error, if any. It may have been charged. To repeat the request without
+   * being charged twice, call `request(path, { ...options, payment: error.payment })`.
    */
   readonly payment: SignedPayment | undefined
   readonly paymentId: string | undefined
-  /** The outcome for the payer. */
   readonly outcome: PaymentOutcome
   /** Whether the gateway reports that it has accepted the payment. Undefined if the client didn't ask, or got no response. */
   readonly isAccepted: boolean | undefined
-  /** Report on the payment from a seller that doesn't use Tollkeeper, for example why it refused the payment. */
+  /** The seller's report on the payment, for example why the seller refused it. Set only if the seller doesn't use Tollkeeper. */
   readonly sellerReport: SellerReport | undefined
 
   constructor(code: ClientErrorCode, message: string, options: ClientErrorOptions = {}) {
@@ -221,7 +220,7 @@ export class NetworkError extends ClientError {
  * - `spending_limit_exceeded`: the price exceeds `limits.perPayment`, the request's own `maxUsdc`, or the remainder of the daily limits.
  * - `spending_store_failed`: the store of the daily sums failed; `cause` has the error.
  * - `tab_store_failed`: the store of open tabs failed; `cause` has the error.
- * - `payment_store_failed`: the store of payments without an outcome failed; `cause` has the error.
+ * - `payment_store_failed`: the store of payments whose outcome is unknown failed; `cause` has the error.
  * - `payment_declined`: `limits.onPayment` or the wallet's owner refused the payment.
  * - `wallet_on_another_chain`: the wallet signs only for the chain that it is connected to.
  * - `smart_account_not_deployed`: the payer's contract isn't on the chain yet, so USDC can't verify its signature (ERC-1271).
@@ -304,8 +303,8 @@ export class PaymentVerificationError extends ClientError {
 }
 
 /**
- * Thrown if the challenge or authorization was used before (`payment_replayed`). The client didn't sign another payment. `paymentId` names the first
- * payment.
+ * Thrown if the challenge or authorization was used before (`payment_replayed`). The client didn't sign another payment. `paymentId` is the
+ * id of the payment that used it.
  *
  * @example
  * import { PaymentReplayedError } from '@tollkeeper/sdk'
@@ -367,7 +366,7 @@ function sellerOf(url: string): string {
   return origin === 'null' ? href : origin
 }
 
-/** Returns the reason of a failed `fetch`, whose own message is only "fetch failed". */
+/** Returns why a `fetch` failed. The error's own message is only "fetch failed". */
 function reasonOf(cause: unknown): string {
   if (!(cause instanceof Error)) return 'connection failed'
   return cause.cause instanceof Error && cause.cause.message !== '' ? cause.cause.message : cause.message

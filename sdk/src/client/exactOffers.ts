@@ -106,8 +106,8 @@ export function parsePayee(payTo: unknown): Address | undefined {
 }
 
 /**
- * Returns whether the seller's data can be copied into a payment. Deeply nested values that `JSON.parse` accepts overflow the stack in
- * `JSON.stringify`.
+ * Returns whether the seller's data can be copied into a payment. `JSON.parse` accepts values that are nested so deeply that `JSON.stringify`
+ * overflows the stack.
  */
 export function isWritable(value: unknown): boolean {
   try {

@@ -69,10 +69,10 @@ describe('faults', () => {
   })
 
   test.each<[string, number, Record<string, string>]>([
-    ['the gateway is still serving (409)', 409, { 'Retry-After': '0' }],
-    ['a proxy failed to deliver (502)', 502, {}],
-    ['the gateway could not verify yet (503)', 503, { 'Retry-After': '0' }],
-  ])('behavior: presents a payment again that %s', async (_, status, headers) => {
+    ['the gateway is still serving the request (409)', 409, { 'Retry-After': '0' }],
+    ['a proxy failed to deliver the request (502)', 502, {}],
+    ['the gateway could not verify the payment yet (503)', 503, { 'Retry-After': '0' }],
+  ])('behavior: presents a payment again if %s', async (_, status, headers) => {
     const { url, paidHeaders } = await playProvider((request, response, attempt) => {
       if (attempt < 3) answerJson(response, status, { code: 'dependency_unavailable' }, headers)
       else serveReceipt(request, response, attempt)
@@ -81,7 +81,7 @@ describe('faults', () => {
     expect([paidHeaders.length, new Set(paidHeaders).size]).toEqual([3, 1])
   })
 
-  test('behavior: presents a payment with an unknown outcome again before it signs another', async () => {
+  test('behavior: if a payment’s outcome is unknown, presents that payment again and signs no other', async () => {
     let isBroken = true
     const { url, paidHeaders } = await playProvider((request, response, attempt) => {
       if (isBroken) request.socket.destroy()
@@ -112,7 +112,7 @@ describe('faults', () => {
     ['unknown', 404, { code: 'unknown_payment' }, 'unknown', 2],
     ['unavailable', 503, {}, 'unknown', 1],
   ] as const)(
-    'behavior: if a seller refuses a payment that is %s at the gateway, reports the matching outcome, and pays when the caller repeats the request',
+    'behavior: after a seller refuses a payment that is %s at the gateway, reports the matching outcome, and pays when the caller repeats the request',
     async (_, status, body, outcome, signed) => {
       const { url, paidHeaders } = await playProvider((request, response, attempt) => {
         const code = 'invalid_signature'

@@ -24,13 +24,13 @@ beforeEach(() => {
   signTypedData.mockClear()
 })
 
-/** Returns a client, and counts its signatures. Each payment has two. */
+/** Returns a client, and counts its signatures. Each payment has two signatures. */
 const buyerOf = (options: Partial<ClientOptions>, more: Partial<ClientOptions> = {}) =>
   clientOf({ account: { ...account, signTypedData }, ...options, ...more })
 
 const signedPayments = () => signTypedData.mock.calls.length / 2
 
-/** Returns the results of concurrent requests: how many were paid, and why the others were not. */
+/** Returns how many of several concurrent requests were paid, and the errors of the requests that were not paid. */
 async function outcomesOf(requests: Promise<PaidResponse>[]) {
   const settled = await Promise.allSettled(requests)
   const refusals = settled.flatMap((one) => (one.status === 'rejected' ? [one.reason as ClientError] : []))
@@ -47,13 +47,13 @@ const atHost =
     return fetch(new URL(pathname, real), { ...init, headers })
   }
 
-/** Responds under every host name that the client requests. */
+/** Starts a provider, and returns a `fetch` that reaches it under any host name. */
 async function playHosts() {
   const url = await serve((request: IncomingMessage, response) => {
     if (request.headers.authorization) serveReceipt(request, response, 1)
     else answerJson(response, 402, challengeFor(`${request.headers['x-host']}${request.url}`))
   })
-  // Returns a fetch whose responses have no URL, as in tests and behind proxies.
+  // The responses have no URL, as in tests and behind proxies.
   return async (input: Parameters<typeof fetch>[0], init?: RequestInit) => {
     const answer = await atHost(url)(input, init)
     return new Response(answer.body, answer)

@@ -107,7 +107,7 @@ describe('payment', () => {
     },
   )
 
-  test('behavior: pays sellers of the client’s own gateway as usual', async () => {
+  test('behavior: pays sellers of the client’s own gateway through that gateway', async () => {
     const { url, paidHeaders } = await playProvider(serveReceipt)
     for (const name of names) expect(await buyerOf(name, { tabs: false })(url)).toBe(200)
     expect(paidHeaders).toHaveLength(2)
@@ -131,14 +131,15 @@ describe('payment', () => {
     const client = clientOf({ otherSellers: true })
     expect((await client.request(url)).status).toBe(200)
     expect(shown).toHaveLength(1)
-    // The gateway's own challenge has two entries, whose sum is the price. An x402 client would take the first entry as the whole price.
+    // Without the header, only the gateway's own challenge is left. The client must not pay it as an x402 offer: its price is the sum of two entries,
+    // and the first entry alone would be too little.
     hasHeader = false
     expect(await errorOf(client.request(url))).toMatchObject({ code: 'challenge_refused' })
   })
 })
 
-describe('without the option otherSellers', () => {
-  test('default: a client refuses the 402, and a wrapped fetch returns it', async () => {
+describe('a 402 that is not paid', () => {
+  test('default: without the option otherSellers, is refused by a client, and returned by a wrapped fetch', async () => {
     const seller = await playX402Seller(serveTides)
     const { account, signed } = countingAccount()
     const [client, fetching] = names.map((name) =>
@@ -149,7 +150,7 @@ describe('without the option otherSellers', () => {
     expect([signed(), seller.requests()]).toEqual([0, 2])
   })
 
-  test('behavior: forwards a payment that the caller of a wrapped fetch presents', async () => {
+  test('behavior: is returned by a wrapped fetch if the caller presented a payment', async () => {
     const seller = await playX402Seller((_, response) => demand(response, 2))
     const { account, signed } = countingAccount()
     const paying = wrapFetch(fetch, {
@@ -223,7 +224,7 @@ describe('limits', () => {
     )
     expect(answers.filter((status) => status === 200)).toHaveLength(3)
     expect(seller.signatures()).toBe(3)
-    // Three payments to the other seller have one signature each, and the payment to the provider has two.
+    // The three payments to `seller` have one signature each, and the payment to `provider` has two.
     expect(signed()).toBe(5)
   })
 
@@ -422,7 +423,7 @@ describe('a refusal', () => {
     },
   )
 
-  test('behavior: ignores a report that it can’t read', async () => {
+  test('behavior: ignores the unreadable parts of a seller’s report', async () => {
     let report = ''
     const { url } = await playX402Seller((_, response) =>
       answerJson(response, 200, {}, { 'payment-response': report }),
@@ -432,7 +433,7 @@ describe('a refusal', () => {
       isWritable,
     )
     const headers = reports.map((hostile) => encodePaymentHeader(hostile as object))
-    // Node's servers and clients reject longer headers.
+    // Leave out longer headers, because Node's servers and clients reject them.
     for (const header of [...headers.filter(({ length }) => length < 8_000), 'none', '!']) {
       report = header
       const { sellerReport = {} } = await client.request(url)

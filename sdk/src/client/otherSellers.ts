@@ -56,7 +56,7 @@ export type SellerSigner = {
   readReport: (paid: Paid<Answer>) => SellerReport | undefined
 }
 
-/** Maximum price at other sellers for a client without `limits.perPayment`. x402's own client has the same limit. */
+/** Maximum price at sellers that don't use Tollkeeper, for a client without `limits.perPayment`. x402's own client has the same default. */
 const defaultPerPayment = parseUsdc('1')
 
 /** Default of {@link OtherSellersOptions.maxValiditySeconds}. */

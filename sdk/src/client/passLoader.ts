@@ -27,8 +27,8 @@ export function createPassLoader(options: Parameters<typeof createHeldPasses>[0]
     /**
      * Presents the pass for the request's route or, after a 402, the pass for the challenge's endpoint.
      *
-     * @throws {ChallengeRefusedError} if the pass in the challenge differs from the pass in its macaroon. Also if the store can't be read, because it
-     * may already contain the pass that the challenge sells.
+     * @throws {ChallengeRefusedError} if a challenge's pass differs from the pass in the challenge's macaroon. Also if the store can't be read,
+     * because it may already contain the pass that the challenge sells.
      */
     async present<A extends Answer>(attempt: Attempt<A>, challenge?: Challenge) {
       if (challenge) (await import('./passes.ts')).requirePromised(challenge)

@@ -6,7 +6,7 @@ import type { PaymentScope } from './paymentStore.ts'
  * A pass as JSON, as a {@link PassStore} keeps it. It contains no key and no proof. Anyone who reads a bearer pass can use it.
  */
 export type SavedPass = {
-  /** 64 hex digits. When a pass is bought again for the same endpoint, the new one has the same id. */
+  /** 64 hex digits. When a pass is bought again for the same endpoint, the new pass has the same id. */
   id: string
   /** The wallet, the network and the gateway of the purchase. A client ignores passes of other scopes. */
   scope: PaymentScope

@@ -209,7 +209,7 @@ test('removes a pass from the store at startup if it expired while no client ran
   expect(saved.size).toBe(0)
 })
 
-test('replaces an endpoint’s previous pass in the store with the next one', async () => {
+test('replaces an endpoint’s pass in the store when the endpoint sells another pass', async () => {
   const { store, saved } = memoryStore()
   const { passes } = setUp({ store })
   const next = passOf({ jti: `pay_${'1'.repeat(32)}`, exp: start + 7_200 })
@@ -217,7 +217,7 @@ test('replaces an endpoint’s previous pass in the store with the next one', as
   expect([...saved.values()].map(({ jws }) => jws)).toEqual([next])
 })
 
-test('keeps a seller’s pass when another seller sends a copy of it', async () => {
+test('keeps a seller’s pass when another seller sends a copy of that pass', async () => {
   const { store, saved } = memoryStore()
   const { passes, present } = setUp({ store })
   await passes.keep(asked, answerOf({ 'service-pass': bearer }))

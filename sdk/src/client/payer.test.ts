@@ -132,12 +132,12 @@ test('error: rejects an account that can’t sign', () => {
 
 test.each([
   [
-    'that wraps its deployment (ERC-6492)',
+    'that also contains the deployment of its account (ERC-6492)',
     `0x${'1'.repeat(300)}${'6492'.repeat(16)}`,
     'smart_account_not_deployed',
   ],
-  ['over 1,024 bytes', `0x${'1'.repeat(2_050)}`, 'signature_not_supported'],
-  ['under 64 bytes', `0x${'1'.repeat(126)}`, 'signature_not_supported'],
+  ['longer than 1,024 bytes', `0x${'1'.repeat(2_050)}`, 'signature_not_supported'],
+  ['shorter than 64 bytes', `0x${'1'.repeat(126)}`, 'signature_not_supported'],
   ['of 64 bytes that no key produced', `0x${'0'.repeat(128)}`, 'signature_not_supported'],
   ['that is not hex', 'signed', 'signature_not_supported'],
 ] as const)(

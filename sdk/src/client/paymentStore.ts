@@ -30,7 +30,7 @@ export type SavedPayment = {
 
 /**
  * Keeps signed payments with an unknown outcome, even after the process has ended. The client saves a payment before it sends it, and removes it when
- * the response is complete. If a restarted client repeats the request, it therefore presents the same payment and signs no other.
+ * the response is complete. If a restarted client repeats the request, it therefore presents the same payment and doesn't sign another one.
  *
  * Only one client at a time may use a store.
  */

@@ -66,8 +66,8 @@ export function createPresenter({
   log: (message: string) => void
 }) {
   /**
-   * Presents a signed payment. If the connection breaks, a server fails, or the payment is still being settled or served, it presents the same
-   * payment again, which can be charged only once.
+   * Presents a signed payment. If the connection breaks, a server fails, or the payment is still being settled or served, presents the same payment
+   * again. The payment can be charged only once.
    */
   async function present<A extends Answer>(
     { asked, send, deadline, pendingTimeoutMs, hasAuthorization }: Attempt<A>,
@@ -171,8 +171,8 @@ function exactPayloadOf(payload: string): object {
   return { signature, authorization: { from, to, value: value.toString(), ...times, nonce } }
 }
 
-/** Returns the charged amount that the provider reports. A provider gains nothing by reporting too little: the gateway then rejects the
- * tab's next state, which covers too little. */
+/** Returns the charged amount that the provider reports. A provider gains nothing by reporting too little: the tab's next state then covers less than
+ * the gateway has charged, so the gateway rejects that state. */
 function outcomeOf({ status, headers, body }: Answer, price: bigint): Outcome {
   if (headers.get('service-payment-status') === 'voided') return { charged: 0n }
   const charged = headers.get('service-charged')

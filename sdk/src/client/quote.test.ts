@@ -127,7 +127,7 @@ test('quotes 0 for a free request, and throws if the seller returns an error oth
   expect(gone.code).toBe('network_error')
 })
 
-test('throws for a 402 that it can’t read', async () => {
+test('throws for an unreadable 402', async () => {
   const url = await serve((_, response) => answerJson(response, 402, { error: 'pay me' }))
   expect((await errorOf(askerOf().quote(url))).code).toBe('challenge_refused')
   const mixed = await serve((request, response) => {

@@ -21,7 +21,7 @@ export type Quote = {
   amount: bigint
   /** The same price in decimal USDC, such as `0.05`. */
   price: string
-  /** The platform's part of the amount, in base units. Undefined for other sellers, which don't report it. */
+  /** The platform's part of the amount, in base units. Undefined for sellers that don't use Tollkeeper, because they don't report it. */
   fee: bigint | undefined
   network: NetworkName
   /** The wallet that receives the payment. Undefined for a free request. */

@@ -40,7 +40,7 @@ describe('an open payment', () => {
     ['body', { body: 'rain' }],
     ['range', { headers: new Headers({ range: 'bytes=1000-' }) }],
     ['language', { headers: new Headers({ 'accept-language': 'pt' }) }],
-  ])('error: is not presented with another %s', async (_, change) => {
+  ])('error: is not presented with a request that has another %s', async (_, change) => {
     const open = await openPayments()
     expect(await open.take({ ...asked, ...change }, end - 1)).toBeUndefined()
     expect(await open.take(asked, end - 1)).toBe(payment)

@@ -74,7 +74,7 @@ async function fixForm(form: FormData): Promise<SentBody | undefined> {
   const [, random] = /boundary="?([^";]+)/.exec(written.headers.get('content-type') ?? '') ?? []
   if (random === undefined) return undefined
   const parts = split(new Uint8Array(await written.arrayBuffer()), encodeUtf8(random))
-  // Each part is hashed with its length, so that contents can't imitate a boundary.
+  // Also hash the lengths. Otherwise, two forms whose parts differ, but join to the same bytes, would get the same boundary.
   const lengths = encodeUtf8(parts.map(({ length }) => length).join())
   const boundary = `form-${await sha256(concatBytes(lengths, ...parts))}`
   const mark = encodeUtf8(boundary)

@@ -33,7 +33,7 @@ export type SignedSellerPayment = Signed & {
   header: PaymentHeader
 }
 
-/** A report on a payment from a seller that doesn't use Tollkeeper. The report is the seller's claim, not a proof. */
+/** What a seller that doesn't use Tollkeeper reports about a payment. It is the seller's claim, not a proof. */
 export type SellerReport = {
   /** Whether the seller reports that the payment has settled. */
   success?: boolean

@@ -10,7 +10,7 @@ export async function explain(
   if (isRejection(cause)) {
     return new ChallengeRefusedError('the wallet’s owner declined', { code: 'payment_declined', cause })
   }
-  // Wallets such as MetaMask sign only for the chain that they are connected to; others sign for any chain.
+  // Wallets such as MetaMask sign only for the chain that they are connected to. Other wallets sign for any chain.
   const chainId = await signer.getChainId?.().catch(() => undefined)
   if (chainId !== undefined && chainId !== network.chainId) {
     return new ChallengeRefusedError(

@@ -92,14 +92,14 @@ export function createDailySums() {
     claim,
     findOverrun,
     release,
-    /** Returns the payments that count, by id. The next claim removes those older than 24 hours. */
+    /** Returns the payments that count, by id. The next claim removes payments that are older than 24 hours. */
     counted: (): ReadonlyMap<string, Spending> => counted,
   }
 }
 
 /**
- * Creates a budget in memory, which lasts as long as the process. Several clients share it if you pass it to each of them. A client without this
- * option has a separate budget.
+ * Creates a budget in memory, which lasts as long as the process. Several clients share it if you pass it to each of them. A client that
+ * gets no store has a separate budget.
  *
  * @example
  * import { createClient, createSpendingMemory } from '@tollkeeper/sdk'

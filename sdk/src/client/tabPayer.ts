@@ -67,7 +67,7 @@ export function createTabPayer({ tabs, offers, repeats, signer, accept, payExact
       log(`refused: ${code ?? 'another 402'}`)
       const asksAgain = await accept(asked, answer)
       if (refused === 'tabs' || !asksAgain.offered) {
-        // Without a code, the seller itself rejected tabs. A gateway's rejection has a code and may end soon, so the client doesn't remember it.
+        // Without a code, the seller itself rejected tabs, so remember that. A gateway's rejection has a code and may be temporary.
         if (code === undefined) offers.refuse(asked, Date.now() / 1000)
         if (asksAgain.challenge.tab?.only) return paid
         return payExact(attempt, asksAgain.challenge)

@@ -140,7 +140,7 @@ describe('catchUp', () => {
     return tab
   }
 
-  test('default: covers amounts that a seller waived and the gateway charged', () => {
+  test('default: raises the bought amount if a seller waived an amount that the gateway charged', () => {
     const tab = waivedTab()
     expect(catchUp(tab, [{ split: offer.split, charged: 200n }])).toBe(true)
     expect(tab.lines).toMatchObject([{ bought: 200n, waived: 0n }])
@@ -170,7 +170,7 @@ describe('countResponse', () => {
     expect(tab.lines).toMatchObject([{ bought: 50n, credit: 50n }])
   })
 
-  test('error: counts only lines of the request as known to the gateway, even if a seller reports more known lines', () => {
+  test('error: if a seller reports more known lines than the request contained, counts only the request’s lines as known', () => {
     const tab = tabWith(1)
     buy(tab, { ...offer, split: splitFor('2') })
     countResponse(tab, { ...response, known: 5 }, request)

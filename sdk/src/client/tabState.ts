@@ -151,7 +151,7 @@ export function countRequest(
   { line, lines }: NextState,
   { price }: TabOffer,
 ): void {
-  // While the state was being signed, other requests on the tab may have turned out to cost less.
+  // Record the amounts that were signed. The tab's own amounts may be lower by now, because other requests on it turned out to cost less meanwhile.
   for (const [index, { split, amount }] of lines.entries()) {
     const known = tab.lines[index]
     if (known) known.signed = amount
@@ -198,8 +198,8 @@ export function catchUp(tab: Tab, charged: readonly { split: bigint; charged: bi
 }
 
 /**
- * Returns whether the gateway can no longer accept a sent state, because the state's amounts don't cover the price in addition to what the gateway
- * has already charged.
+ * Returns whether a sent state has become too low for the gateway to accept. On each line, the state's amount must cover what the gateway has already
+ * charged. On the request's own line, it must also cover the request's price.
  */
 export function isPast(
   tab: Tab,
@@ -215,7 +215,7 @@ export function isPast(
   })
 }
 
-/** Updates a tab with what the response to one of its requests reports about the tab. */
+/** Updates a tab from the response to one of its requests. */
 export function countResponse(
   tab: Tab,
   { known, credit = '0' }: TabResponse,

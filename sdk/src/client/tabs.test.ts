@@ -182,7 +182,7 @@ describe('connections that break', () => {
     },
   )
 
-  test('behavior: keeps a lost request counted until it is presented again', async () => {
+  test('behavior: counts a request whose response was lost at its full price, until a repeated request shows what was charged', async () => {
     let isLost = true
     const played = await playTabs({ fault: () => (isLost ? { lose: 'after' } : { charge: 400n }) })
     const client = clientAt(played)
@@ -296,7 +296,7 @@ describe('when a request on a tab is refused', () => {
     expect(presented(off)).toEqual(['A1 50000', 'A2 50000'])
   })
 
-  test('behavior: if a seller reports that a state was presented before, throws that error and signs nothing else', async () => {
+  test('behavior: throws payment_replayed and signs nothing else if a seller reports that a state was presented before', async () => {
     const played = await playTabs({
       fault: ({ attempt }) => (attempt === 1 ? undefined : { refuse: 'payment_replayed' }),
     })
@@ -376,7 +376,7 @@ describe('a gateway that was restored from a backup', () => {
     return { played, client }
   }
 
-  test('behavior: gets another tab if it no longer knows the first; every request is served, and charged once', async () => {
+  test('behavior: gets another tab if it no longer knows the client’s tab, and charges every request once', async () => {
     const { played, client } = await buyThenRestore(({ tabs }) => tabs.clear())
     const paths = Array.from({ length: 12 }, (_, index) => (index % 2 ? '/1000/b/weather' : '/500/d/quote'))
     const answers = await Promise.all(paths.map((path) => client.request(path)))
@@ -393,7 +393,7 @@ describe('a gateway that was restored from a backup', () => {
     expect(Math.max(...signed.map(Number))).toBeLessThanOrEqual(1_500 + 9_000)
   })
 
-  test('behavior: gets another tab if it has lost some lines of the first, and settles the lines that it still knows', async () => {
+  test('behavior: gets another tab if it has lost some lines of the client’s tab, and settles the lines that it still knows', async () => {
     const { played, client } = await buyThenRestore(({ change }) =>
       change((tab) => ({
         ...tab,
@@ -560,7 +560,7 @@ describe('store', () => {
     expect(presented(played).at(-1)).toBe('A2 2000')
   })
 
-  test('behavior: opens another tab if the first is full, expires soon or has other terms', async () => {
+  test('behavior: opens another tab if the stored tab is full, expires soon or has other terms', async () => {
     const store = playStore()
     const played = await playTabs()
     await clientAt(played, { stores: { tabs: store } }).request('/1000/b/weather')
@@ -665,7 +665,7 @@ describe('close', () => {
     expect(played.closed).toMatchObject([{ total: 2_000n }])
   })
 
-  test('behavior: signs the last state again if the gateway charges more in the meantime', async () => {
+  test('behavior: signs the last state again if the gateway charges another request while the tab is being closed', async () => {
     let late = 2
     const played = await playTabs({ fault: ({ attempt }) => (attempt > 1 ? { lose: 'before' } : undefined) })
     const fetch: typeof played.fetch = async (input, init) => {

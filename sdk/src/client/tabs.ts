@@ -47,7 +47,7 @@ export type OpenTab = {
     provider: Address
     /** The amount bought: the sum of what all requests were charged. Refused and voided requests don't count. */
     bought: bigint
-    /** The amount of the newest state: the maximum that can move once the gateway has that state. */
+    /** The amount of the newest state: the maximum that can settle once the gateway has that state. */
     signed: bigint
   }[]
 }
@@ -75,7 +75,7 @@ export function createTabs(settings: TabsSettings) {
   const inLine = createLine()
   const { closeTab, revise, tellIdle } = createTabCloser(settings, memory, inLine)
 
-  /** Returns a tab of the offer's gateway that can take the price. Leaves tabs that no longer can, and opens a tab if there is no other. */
+  /** Returns a tab of the offer's gateway that can take the price, and opens one if there is none. Leaves tabs that can't take requests any more. */
   function choose(offer: TabOffer): Tab {
     const now = Math.floor(Date.now() / 1000)
     for (const tab of tabs.values()) {
@@ -94,7 +94,7 @@ export function createTabs(settings: TabsSettings) {
    * Signs the next state of a tab, which adds the offer's price to the offer's line. The request counts as bought unless {@link finalize} reports
    * another outcome.
    *
-   * States for one gateway are signed one after the other, so that each includes the amounts of the previous ones.
+   * States for one gateway are signed one after the other, so that each state includes the amounts of all earlier states.
    *
    * @param signal if it has fired, the signed state is not sent and doesn't count.
    * @throws {ChallengeRefusedError} if the payer doesn't sign, or if the state can't be saved. The state is not sent then.
@@ -162,7 +162,7 @@ export function createTabs(settings: TabsSettings) {
     },
 
     /**
-     * Closes every tab that is large enough to settle, for the sum of its charged requests. If one can't be closed, it tries the other tabs before it
+     * Closes every tab that is large enough to settle, for the sum of its charged requests. If a tab can't be closed, tries the other tabs before it
      * throws.
      */
     async close(): Promise<void> {
@@ -256,7 +256,7 @@ function createTabCloser(
     try {
       const stands = gateway && (await gateway.read(id))
       if (stands === 'unknown') {
-        // If the gateway never knew the tab, the client tries the tab again: the next state belongs to the same tab, so only one can be
+        // If the gateway never knew the tab, the client tries the tab again: the next state belongs to the same tab, so only one of the two can be
         // charged.
         if (tab.known === 0 && !tab.isDoubted) tab.isDoubted = true
         else await finish(tab, true)

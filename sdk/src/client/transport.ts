@@ -21,7 +21,7 @@ export type Deadline = {
   maxResponseBytes: number
   /** The payment that was sent. Errors include it. */
   payment?: SignedPayment
-  /** The outcome that errors report, for an operation that itself pays nothing. */
+  /** Set for an operation that concerns an earlier payment, such as closing a tab. Without it, errors would report `not_charged`. */
   outcome?: 'unknown'
 }
 

@@ -32,7 +32,7 @@ function payingFetch(
   })
 }
 
-/** A provider that records the requests it receives. A paid request is recorded twice. */
+/** A provider that records the requests it receives. A request that is paid is recorded twice: without and with the payment. */
 async function playEcho() {
   const seen: unknown[] = []
   const url = await serve(async (request, response) => {
@@ -116,12 +116,15 @@ test.each<[string, (url: string) => Parameters<typeof fetch>, unknown[]]>([
     (url) => [new Request(url, posted('text')), { headers: { 'x-own': 'new' }, body: 'other' }],
     ['POST', 'new', 'text/plain', 'other'],
   ],
-])('args: sends an unchanged request twice if the caller passes %s', async (_, argumentsFor, sent) => {
-  const { url, seen } = await playEcho()
-  const response = await payingFetch()(...argumentsFor(url))
-  expect(response.status).toBe(200)
-  expect(seen).toEqual([sent, sent])
-})
+])(
+  'args: sends the same method, headers and body with and without the payment if the caller passes %s',
+  async (_, argumentsFor, sent) => {
+    const { url, seen } = await playEcho()
+    const response = await payingFetch()(...argumentsFor(url))
+    expect(response.status).toBe(200)
+    expect(seen).toEqual([sent, sent])
+  },
+)
 
 test.each([
   ['missing', {}],

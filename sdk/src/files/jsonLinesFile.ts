@@ -51,7 +51,7 @@ export async function openJsonLinesFile(path: string, start: string, mode = 0o66
   return {
     /** The last complete line that the file contained when it was opened. */
     lastLine,
-    /** Appends lines, which contain no line break. When the promise resolves, they are on disk. */
+    /** Appends lines, which must not contain line breaks. When the promise resolves, the lines are on disk. */
     append(...lines: string[]): Promise<void> {
       waiting += lines.map((line) => `${line}\n`).join('')
       coming ??= underWay.catch(() => {}).then(write)

@@ -176,7 +176,7 @@ function createToolPayer(options: PayingMcpOptions) {
 const usualTimeoutMs = 60_000
 const longestTimeoutMs = 600_000
 
-/** Returns the timeout of a call. A paid call needs a longer one: if the caller stopped waiting, the tool would continue to run and be charged. */
+/** Returns the timeout of a call. It is longer for a paid call: if the caller stopped waiting, the tool would continue to run and be charged. */
 function timeoutOf(payment: SignedPayment | undefined): number {
   if (!payment) return usualTimeoutMs
   const validMs = settlesUntil(payment) * 1_000 - Date.now()

@@ -22,7 +22,7 @@ export type ToolGateOptions = Omit<GateOptions, 'acceptX402V1' | 'basePath' | 'p
 type RunTool = (payment: VerifiedPayment) => Promise<CallToolResult | undefined>
 
 /**
- * Creates a gate that serves only paid tool calls. It uses the gate of the other middleware.
+ * Creates a gate that serves only paid tool calls. It uses the same gate as the middleware for HTTP.
  *
  * @throws {ProtocolError} `invalid_field`, `price_below_minimum`
  * @throws {TypeError} for an invalid `gatewayUrl`, an empty `providerId`, or a `pricing` with a pass.
@@ -71,7 +71,7 @@ export function createToolGate({ server, ...options }: ToolGateOptions) {
       throw error
     }
     if (!ran) {
-      // No result can be kept. A caller that presents the payment again learns that the response broke off.
+      // The caller stopped waiting, so there is no result to keep. A caller that presents the payment again learns that the response broke off.
       keep?.drop('broken off')
       return { kind: 'result', result: { isError: true, content: [] } }
     }

@@ -20,7 +20,7 @@ export async function readUpTo(
     chunks.push(read.value)
     length += read.value.length
     if (length <= maxBytes) continue
-    // Don't await this: if `body` is a copy of another stream, it resolves only after the other stream is cancelled as well.
+    // Don't await `cancel`: if `body` is a copy of another stream, `cancel` resolves only after the other stream is cancelled as well.
     reader.cancel().catch(() => {})
     return undefined
   }

@@ -115,7 +115,7 @@ describe('the response to a paid request', () => {
     [4, 'again'],
     [3, 'answer'],
   ])(
-    'args: if its body has 4 bytes and maxAnswerBytes is %d, a repeated request gets the decision %j',
+    'args: if the response has 4 bytes and maxAnswerBytes is %d, a repeated request gets the decision %j',
     async (maxAnswerBytes, expected) => {
       const shelf = createAnswerMemory(1_000)
       const answers = createAnswers({ maxAnswerBytes }, { shelf, waitMs: 1_000, onFailure: () => {} })

@@ -53,7 +53,7 @@ export const replayedHeader = 'Idempotent-Replayed'
 export const longestAnswerMs = 120_000
 /** Maximum length in bytes of a request body that the middleware reads to bind the response to this body. */
 export const maxBodyBytes = 1_048_576
-/** Maximum time in ms for which a complete response waits until the body of its request has been read. */
+/** Maximum time in ms to wait, after a response is complete, until the body of its request has been read. */
 const bodyGraceMs = 1_000
 /** Maximum number of requests that wait at the same time for the response to one payment. */
 const maxWaiting = 8

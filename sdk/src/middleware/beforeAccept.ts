@@ -27,8 +27,8 @@ export type AcceptRequest = {
   network: NetworkName
   request: BuyerRequest
   /**
-   * Identifies the presented payment. The value is the same each time the payment is presented, so that a quota counts it once. Undefined without a
-   * payment.
+   * Identifies the presented payment. The value is the same each time the payment is presented, so that a quota can count it once. Undefined without
+   * a payment.
    */
   payment: string | undefined
 }

@@ -8,8 +8,8 @@ export type GateAnswer = { status: number; headers: Record<string, string>; body
 
 export type GateDecision =
   /**
-   * Serve the request, and add `headers` to the handler's response. `payment.charge` and `void` may change the headers before that. Call `keep` with
-   * the response.
+   * Serve the request, add `headers` to the handler's response, and call `keep` with that response. Read `headers` only after the handler has run,
+   * because `payment.charge` and `void` may change them.
    */
   | ({ kind: 'serve'; keep?: Keep | undefined } & Served)
   | { kind: 'answer'; answer: GateAnswer }

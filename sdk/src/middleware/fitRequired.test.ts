@@ -36,13 +36,13 @@ test('default: does not change a header that fits', () => {
   expect(schemaOf(encodeRequired(required(described, 100)))).toEqual(described)
 })
 
-test('behavior: omits a schema’s descriptions before its requirements', () => {
+test('behavior: first omits the schema’s descriptions if the header is too long', () => {
   const header = encodeRequired(required(described, 1_700))
   expect(header.length).toBeLessThanOrEqual(maxRequiredLength)
   expect(schemaOf(header)).toEqual(bare)
 })
 
-test('behavior: after the descriptions, omits the schema parts that all interfaces have in common, but keeps parameters and response', () => {
+test('behavior: after the descriptions, omits the parts that all interface schemas have in common, but keeps the schemas of parameters and response', () => {
   const interfaceOf = (queryParams: object) => ({
     $schema: 'https://json-schema.org/draft/2020-12/schema',
     type: 'object',

@@ -42,7 +42,7 @@ describe('mock mode', () => {
     expect(paymentId).toContain('mock')
   })
 
-  test('behavior: returns a challenge of the right shape that no client signs', async () => {
+  test('behavior: returns a challenge in the usual form, for which no client signs', async () => {
     const { status, headers, body } = answerOf(await createGate(mock).check(request))
     expect(status).toBe(402)
     expect(headers['Content-Type']).toBe('application/json')
@@ -151,7 +151,7 @@ describe('fails closed', () => {
   })
 })
 
-test('behavior: repeats a lost call with the same Idempotency-Key, also when the payment is presented again; uses another key for another payment', async () => {
+test('behavior: sends all calls for one payment with the same Idempotency-Key, and calls for another payment with another key', async () => {
   const keys: unknown[] = []
   const bodies = new Set<string>()
   const url = await serve(async (incoming, response) => {
@@ -177,7 +177,7 @@ test('behavior: repeats a lost call with the same Idempotency-Key, also when the
   })
 })
 
-test('behavior: voids a payment if the gateway first refuses its second presentation and later accepts the first presentation', async () => {
+test('behavior: voids a payment that the gateway first refuses, and then accepts in response to an earlier call', async () => {
   const asked: [url: string | undefined, condition: string | undefined][] = []
   const held = Promise.withResolvers<ServerResponse>()
   let state: 'losing' | 'holding' | 'refusing' = 'losing'

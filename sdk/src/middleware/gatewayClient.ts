@@ -53,7 +53,7 @@ export function startDeadline(timeoutMs: number): Deadline {
   }
 }
 
-/** Time in ms by which the wait in `Prefer` is shorter than the attempt, so that a response at the end of the wait still arrives in time. */
+/** `Prefer` asks the gateway to respond this many ms before the attempt times out, so that the response still arrives in time. */
 const answerMs = 1_000
 
 export async function postOnce(
@@ -64,7 +64,7 @@ export async function postOnce(
   // One attempt may use half of the time, so that a second attempt is possible if a response is lost.
   const attemptMs = Math.min(timeoutMs / 2, deadline.leftMs())
   const headers = new Headers({ 'content-type': 'application/json' })
-  // RFC 7240: asks the gateway to respond within this time. A later response would arrive too late.
+  // RFC 7240: asks the gateway to respond within this time.
   headers.set('prefer', `wait=${Math.max(0, Math.floor((attemptMs - answerMs) / 1_000))}`)
   if (apiKey) headers.set('authorization', `Bearer ${apiKey}`)
   if (idempotencyKey) headers.set('idempotency-key', idempotencyKey)

@@ -51,7 +51,7 @@ export function writeMcpConfig(purchase: ShownPurchase, url?: string): string {
 /**
  * Quotes a URL, so that no shell executes a part of it. Parts of the URL come from third parties.
  *
- * Uses double quotes, because cmd on Windows supports no others: between single quotes, it reads `&` as the end of a command. Characters with a
+ * Uses double quotes, because cmd on Windows supports no other quotes: between single quotes, it reads `&` as the end of a command. Characters with a
  * meaning between double quotes in other shells are percent-encoded.
  */
 function quoteForShell(url: string): string {

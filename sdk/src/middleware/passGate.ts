@@ -10,7 +10,7 @@ export type { UsedPass }
 /** Options of {@link createPassGate}. */
 export type PassGateOptions = WarningOptions &
   Pick<GatewayClientOptions, 'fetch'> & {
-    /** The provider's API key. A read-only key works, unless passes buy a number of requests. */
+    /** The provider's API key. A read-only key is enough, except for passes that buy a number of requests. */
     apiKey: string
     /** The endpoints whose passes this gate accepts. */
     endpointIds: readonly string[]

@@ -4,7 +4,7 @@ import { maxPassRequests, type PassTerms, passSeconds } from '../protocol/passTe
 export type PassDuration = `${number}m` | `${number}h` | `${number}d`
 
 /**
- * The pass that one payment buys. It covers any number of requests within a time, or a number of requests.
+ * The pass that one payment buys. It covers all requests within a time, or a limited number of requests.
  *
  * - `'1h'`: any number of requests within an hour
  * - `100`: 100 requests within 30 days
@@ -31,7 +31,7 @@ const defaultDuration = '30d'
 /**
  * Reads the option `pass` of a middleware.
  *
- * @throws {TypeError} for an invalid pass. The message describes a valid one.
+ * @throws {TypeError} for an invalid pass. The message describes a valid pass.
  */
 export function readPassOption(option: PassOption): PassTerms {
   const {

@@ -55,7 +55,7 @@ export function createPassServing<Asked extends PassRequest>(
     return loading
   }
 
-  /** Returns the endpoint of a request's route. While the gateway isn't responding, returns the last known one. */
+  /** Returns the endpoint of a request's route. While the gateway isn't responding, returns the last known endpoint. */
   async function findEndpoint(request: Asked, resource: string): Promise<string | GateDecision> {
     const known = endpointId ?? challenges.endpointOf(request)
     if (known) return known

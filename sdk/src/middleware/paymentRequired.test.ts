@@ -90,7 +90,7 @@ test('default: sends the Tollkeeper challenge in the body, and the x402 v2 offer
 })
 
 describe('acceptX402V1', () => {
-  test('default: makes the same offer in the form that v1 clients parse', async () => {
+  test('default: puts the offer into the body in the form that v1 clients parse', async () => {
     const { body, required } = await demand({ options: { acceptX402V1: true } })
     expect(body).toMatchObject({ x402Version: 1, error: 'Payment required' })
     const { accepts } = PaymentRequiredV1Schema.parse(body)

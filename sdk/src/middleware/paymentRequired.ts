@@ -6,7 +6,7 @@ import { type PaymentRequirementsV2, reasonOf, toPaymentRequired } from '../prot
 import { encodeRequired } from './fitRequired.ts'
 
 export type DemandOptions = {
-  /** Whether a client gets the body of x402 v1. A client that requests our own body still gets ours. */
+  /** Whether a client gets the body of x402 v1. A client that requests our own body gets our own body in any case. */
   acceptX402V1: boolean
   /** Whether a price that can be paid as a single payment is also offered on a tab. */
   tabs: boolean
@@ -21,7 +21,7 @@ export type DemandOptions = {
 /**
  * Returns a challenge in the forms that clients of a 402 read: our own body with the header of x402 v2, or the body of x402 v1.
  *
- * The middleware computes the splitter's address itself, from the payees in the body and the contract addresses that this version of the SDK contains.
+ * The middleware computes the splitter's address itself, from the payees in the body and the contract addresses in this version of the SDK.
  * So the gateway can't name another splitter.
  *
  * @param answered the gateway's response that contains `challenge`.

@@ -1,7 +1,7 @@
 /** Keeps a process alive for work after the response, in runtimes that would otherwise end it. */
 export type WaitUntil = (work: Promise<unknown>) => void
 
-/** Maximum number of verifications that are retried in the background, and maximum number of voids. If there are more, the oldest is forgotten. */
+/** Maximum number of verifications to retry in the background, and also the maximum number of voids. Beyond the maximum, the oldest is forgotten. */
 export const maxOpen = 1_000
 
 /** Delays in ms before the first retries, after the gateway gave no definite response. */
@@ -24,7 +24,7 @@ export function askUntilCertain(
   waitUntil: WaitUntil | undefined,
 ): void {
   const first = ask(firstDelaysMs, false)
-  // The runtime isn't kept alive for a gateway that may be unavailable for hours.
+  // Keep the runtime alive only for the first retries, because the gateway may be unavailable for hours.
   waitUntil?.(first)
   void first.then((isCertain) => isCertain || ask(lateDelays(), true)).catch(() => {})
 }

@@ -7,7 +7,7 @@ import type { IncomingMessage } from 'node:http'
 
 /** Maximum length in bytes of a body that is small enough for network buffers, so that the sender doesn't have to wait for the server to read it. */
 const smallBytes = 65_536
-/** Maximum number of bytes to discard of one body, and maximum time in ms. */
+/** Limits for discarding one body: a number of bytes, and a time in ms. */
 const maxBytes = 16_777_216
 const maxMs = 60_000
 /** If the sender pauses for this many ms, it is probably waiting for the response. */

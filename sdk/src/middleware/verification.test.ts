@@ -70,7 +70,7 @@ describe('a verification whose outcome is unknown', () => {
     const seconds: number[] = []
     for (let n = 0; n < 8; n++) seconds.push(await next())
     expect(seconds).toEqual([3, 6, 16, 60, 60, 180, 600, 600])
-    // `waitUntil` received only the first retries, because a runtime isn't kept alive for hours.
+    // These promises resolve during the outage, because `waitUntil` got only the first retries: a runtime isn't kept alive for hours.
     await Promise.all(works)
     await begun()
     state.isAway = false

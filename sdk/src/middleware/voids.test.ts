@@ -53,7 +53,7 @@ describe.each([
   test('default: is retried until the gateway recovers, however long the outage is', async () => {
     const { state, voided, works } = await failToVoid()
     await vi.advanceTimersByTimeAsync(4 * 3_600_000)
-    // `waitUntil` received only the first retries, because a runtime isn't kept alive for hours.
+    // These promises resolve during the outage, because `waitUntil` got only the first retries: a runtime isn't kept alive for hours.
     await Promise.all(works)
     expect([voided, works.length]).toEqual([[], 1])
     state.isAway = false
@@ -73,7 +73,7 @@ describe.each([
   })
 })
 
-test('behavior: forgets the oldest of more than 1,000 voids first', async () => {
+test('behavior: forgets the oldest void when a void is added to 1,000 others', async () => {
   const asked = new Set<string>()
   const voidPayment = async ({ paymentId }: { paymentId: string }) => {
     asked.add(paymentId)

@@ -71,7 +71,7 @@ const unsupportedWords =
 const executionWords =
   /revert|out of gas|gas required exceeds|invalid opcode|invalid jump|bad jump|stack (over|under)flow|stack limit|vm exception|vm execution error|write protection|static (state )?(call|change)|execution (failed|error)|bad instruction|undefined instruction|return data out of bounds|gas uint64 overflow|max call depth|contract size/i
 
-// Codes that have only one meaning, for all providers: QuickNode, Ankr, Cloudflare, publicnode and dRPC.
+// Codes of QuickNode, Ankr, Cloudflare, publicnode and dRPC. No provider uses them with another meaning.
 const rangeCodes = new Set([35, -32_614, -32_615, -32_062, -32_701, -32_047])
 const rateCodes = new Set([429, -32_005, -32_029, -32_007, -32_090, -32_097, -32_016, 15, 19])
 

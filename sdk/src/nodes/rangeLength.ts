@@ -10,7 +10,7 @@ export type RangeLength = {
 
 /** Number of full ranges that the node must accept before a longer range is tried. */
 const firstPatience = 8
-/** Upper limit for the number of such ranges, which starts at {@link firstPatience} and doubles with each failed attempt. */
+/** Upper limit for that number. The number starts at {@link firstPatience}, and doubles with each failed attempt to use a longer range. */
 const mostPatience = 1_024
 
 /**

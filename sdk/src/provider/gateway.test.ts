@@ -126,7 +126,7 @@ describe('payments', () => {
     expect(await client.receipts.get(ids[0] ?? '')).toMatchObject({ paymentId: ids[0] })
   })
 
-  test('voids a payment, and reads the next refund of another payment', async () => {
+  test('voids a payment, and reads the number and nonce of another payment’s next refund', async () => {
     const { paymentId } = await pay(gateway, shop)
     expect(await client.payments.void(paymentId)).toMatchObject({ payment_status: 'voided' })
     await expect(client.refunds.create(paymentId, { payload: 'junk' })).rejects.toMatchObject({

@@ -277,7 +277,7 @@ test('continues after the last complete line if the connection breaks', async ()
   expect(seen).toEqual(['GET /things', 'GET /things?cursor=c2'])
 })
 
-test('throws if the connection breaks repeatedly without a new line', async () => {
+test('throws if the connection breaks repeatedly and no further line arrives', async () => {
   const { seen, transport } = await setUp(
     [
       (_, response) => {

@@ -121,7 +121,7 @@ test.each<[string, string, Record<string, string>]>([
   expect(await codeOf(unwrapWebhook(body, headers, secret, { now }))).toBe('webhook_signature_invalid')
 })
 
-test('rejects a valid signature after more than ten others', async () => {
+test('rejects a valid signature that comes after more than ten invalid signatures', async () => {
   const { headers } = signed
   const junk = Array(10).fill('v1,AAAA').join(' ')
   const padded = { ...headers, 'webhook-signature': `${junk} ${headers['webhook-signature']}` }

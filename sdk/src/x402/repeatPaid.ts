@@ -12,7 +12,7 @@ const paymentHeaders = ['payment-signature', 'x-payment']
  * is sent again with the same payment. Tollkeeper's sellers then send their response again, and no one can charge the payment twice. All other
  * requests are sent unchanged. If a redirect leads to another origin, it is followed without the payment.
  *
- * If the body is a stream, it can't be sent again.
+ * A request whose body is a stream is sent only once.
  *
  * @param fetch the `fetch` to call.
  * @returns a function that throws what `fetch` throws.

@@ -39,7 +39,7 @@ const suspensionMs = 300_000
  * The scheme `tab` for clients of `@x402/core`. It buys from Tollkeeper's sellers on a tab: the newest signature covers everything that was bought
  * through a gateway. Use it together with `ExactEvmScheme`. {@link keepTabs} registers it.
  *
- * The scheme accepts only the token and the payee that are in the tables of this SDK version. The `spendControls` of the `x402Client` limit the amount.
+ * The scheme accepts only the token and the payee that are in the tables of this SDK version. The `x402Client`'s `spendControls` limit the amount.
  *
  * @example
  * import { TabEvmScheme } from '@tollkeeper/sdk/x402'
@@ -54,7 +54,7 @@ const suspensionMs = 300_000
 export class TabEvmScheme implements SchemeNetworkClient {
   readonly scheme = 'tab'
   readonly schemeHooks: Hooks
-  /** Moves usable tab offers to the front, and removes those that can't be used. */
+  /** Moves usable tab offers to the front, and removes tab offers that can't be used. */
   readonly preferTabs: PaymentPolicy
   readonly #tabs: Tabs
   readonly #options: TabSchemeOptions
