@@ -1,5 +1,5 @@
 /**
- * Measures how much free listings slow down everyone else: how long challenges take on an api with thousands of free endpoints, each with the longest
+ * Measures how much free listings slow down everyone else: how long challenges take on an api with thousands of free endpoints, each with very long
  * documents, while strangers read all lists as fast as they can. Compares this with challenges of the same process before anyone reads the lists.
  */
 import type { Database } from '@tollkeeper/ledger/store/database'

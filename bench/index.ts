@@ -1,4 +1,4 @@
-// Measures how fast the past is indexed: Ponder with our handlers, compared with a plain loop on the same chain in the same run.
+// Measures how fast existing blocks are indexed: Ponder with our handlers, compared with a plain loop on the same chain in the same run.
 
 import { pipeline } from 'node:stream/promises'
 import { readReceipt } from '@tollkeeper/indexer/src/receipt'

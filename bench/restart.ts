@@ -1,4 +1,4 @@
-// Measures how long readers wait for a full index when its process ends and starts again.
+// Measures how long readers wait for an index with millions of rows when the indexer ends and starts again.
 
 import type { Database } from '@tollkeeper/ledger/store/database'
 import { until } from '../test/support/until.ts'

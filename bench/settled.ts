@@ -14,7 +14,7 @@ import { atMost, type Goals } from './support/goals.ts'
 import { median, percentile, round1, type Say } from './support/statistics.ts'
 
 const prices = [1, 2, 5, 10, 20, 50] as const
-/** Maximum seconds at p95 until confirmation, for payments of high value: each settles at once, in a separate batch. */
+/** Maximum seconds at p95 until a payment of high value is confirmed. Such a payment settles immediately, in a separate batch. */
 const goalSeconds = 6
 /** Maximum blocks at p95 until any payment has settled. */
 const goalBlocks = 2

@@ -51,14 +51,14 @@ type Bench = { data: ViewsData; port: number; keys: Map<string, string> }
 const sharedBuffersMb = Math.round(totalmem() / 4 / 2 ** 20)
 const exports = 3
 /**
- * Number of uncounted rounds at the start, in which Node compiles and connections are opened. These rounds read the pages of 50 of the 200
- * providers.
+ * Number of uncounted rounds at the start, in which Node compiles and connections are opened. These rounds read only the pages of the largest
+ * provider and of 25 of the 200 other providers.
  */
 const warmUps = 50
 
 export const options = {
   payments: 1_000_000,
-  /** Number of payments in the database for comparison; 0 means a tenth. */
+  /** Number of payments in the database for comparison; 0 means a tenth of `payments`. */
   against: 0,
   /** A folder that keeps the filled databases, so that a second run doesn't fill them again. */
   data: '',

@@ -44,7 +44,7 @@ const settings: Record<string, string | undefined> =
         HOSTILE_MINUTES: minutes ?? (positionals.includes('hostile') ? '60' : undefined),
         HOSTILE_ONLY: values.only,
       }
-// These two share a stack, and therefore a file.
+// The tests `topology` and `hostile` share a stack, and therefore the file of `hostile`.
 const plays = ['topology', 'hostile']
 const left = positionals.length > 0 ? plays.filter((name) => !positionals.includes(name)) : []
 const pathOf = (name: string) => `test/${kind}/${name === 'topology' ? 'hostile' : name}`

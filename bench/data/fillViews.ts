@@ -11,7 +11,7 @@ import { makeCandidate, type Seller } from './makeCandidate.ts'
 export type ViewsData = Awaited<ReturnType<typeof readViewsData>>
 
 export type ViewsSize = {
-  /** Number of sales. Two thirds are payments, the others are on tabs. */
+  /** Number of sales. Two thirds are payments, and a third are requests on tabs. */
   payments: number
   providers: number
   chainId: number
@@ -41,7 +41,7 @@ const parts = [
 ]
 
 /**
- * Fills tables as a gateway and its index would look after a year, including sums and retention. SQL writes completed sales, and
+ * Fills the tables with what a gateway and its index hold after a year, including sums and retention. SQL writes completed sales, and
  * production's functions write open sales.
  *
  * @param sql a connection without time limits
@@ -130,8 +130,8 @@ async function fillRegistry(sql: Connection, { providers, chainId, token }: View
 
 /**
  * Returns a subquery of the completed sales, numbered in the order of their acceptance. A buyer makes ten purchases in a row, mixed with
- * those of ten other buyers. Each ten consecutive sales are a batch, which is mined a minute after the last of them, and three of them go
- * to provider 0. A third of the buyers make their ten purchases on a tab.
+ * the purchases of ten other buyers. Every ten consecutive sales form a batch, which is mined a minute after its last sale. Three sales of
+ * each batch go to provider 0. A third of the buyers make their ten purchases on a tab.
  */
 function overSales(sql: Connection, { payments, providers, now }: ViewsSize) {
   const over = payments - openPayments
@@ -411,7 +411,7 @@ async function acceptOpenSales(sql: Database, { providers, chainId, token, now }
   }
 }
 
-/** Sets the heads of the index and the record to the chain's, and returns the providers to request. */
+/** Sets the heads of the index and of the record to the chain's head, and returns the providers that the bench requests. */
 export async function readViewsData(sql: Database, chainId: number) {
   const [{ batches }] = await sql<[{ batches: number }]>`
     select max(sequence)::int as batches from settled_batch`

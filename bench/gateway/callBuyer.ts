@@ -22,7 +22,7 @@ export type BuyerRun = {
   url: string | readonly string[]
   callers: number
   calls: number
-  /** If set, each call has a separate buyer. A buyer starts this many ms after the previous one, even if that call isn't answered yet. */
+  /** If set, each call has a separate buyer. A buyer starts this many ms after the previous buyer, even if the previous call isn't answered yet. */
   everyMs?: number
 }
 /** `failures` are messages of calls that weren't served. */

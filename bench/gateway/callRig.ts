@@ -38,7 +38,7 @@ export async function startCallRig({
 }) {
   await using starting = new AsyncDisposableStack()
   /**
-   * Ends everything that was started. If the start fails, this happens at the end of this function, by `starting`; otherwise the rig's user does it.
+   * Collects everything to end. If the start fails, `starting` ends it when this function returns. Otherwise the caller ends it by disposing the rig.
    */
   let resources: AsyncDisposableStack = starting
   const stack = await startStack({

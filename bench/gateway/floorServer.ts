@@ -1,8 +1,8 @@
 /**
  * The floor for verifications, requests on a tab and challenges: a Hono server that only does the unavoidable cryptography of each
  * request, with the same fast libraries as the gateway. A verification needs two native recoveries, the six HMACs of a macaroon with three
- * caveats, and one ES256 signature. A request on a tab needs one recovery and one ES256 signature, because its macaroon is presented
- * repeatedly. A challenge needs the six HMACs.
+ * caveats, and one ES256 signature. A request on a tab needs one recovery and one ES256 signature, but no HMACs, because the gateway
+ * caches a macaroon that it has verified. A challenge needs the six HMACs.
  */
 import { generateKeyPairSync, sign } from 'node:crypto'
 import { serve } from '@hono/node-server'
@@ -33,7 +33,7 @@ function signReceipt(): string {
   return `${receipt}.${jws.toString('base64url')}`
 }
 
-/** Filler as long as the answer to a request on a tab without its receipt. */
+/** Filler for the answer to a request on a tab, as long as all of the answer except the receipt. */
 const besideReceipt = 't'.repeat(Number(process.argv[3] ?? 0))
 
 const app = new Hono()

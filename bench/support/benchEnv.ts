@@ -21,7 +21,7 @@ export type BenchEnv = Awaited<ReturnType<typeof openBenchEnv>>
 type Program = { name: string; program: string[]; env?: Record<string, string>; portVariable?: string }
 
 /**
- * Opens the environment of benches: a durable Postgres, and a local chain with the contracts that mines each transaction immediately.
+ * Opens the environment of benches: a durable Postgres, and a local chain that has the contracts and mines each transaction immediately.
  * When it is disposed, it ends everything that was started or deferred, in reverse order: `await using benchEnv = await openBenchEnv()`.
  */
 export async function openBenchEnv(options: PostgresOptions = {}) {
@@ -50,7 +50,7 @@ export async function openBenchEnv(options: PostgresOptions = {}) {
     LOG_LEVEL: 'info',
   }
 
-  /** Starts a program as a separate process on a free port, which it passes in `portVariable`. */
+  /** Starts a program as a separate process, and passes it a free port in `portVariable`. */
   async function startService({ name, program, env = {}, portVariable = 'PORT' }: Program) {
     const port = await reservePort()
     const service = new Service({

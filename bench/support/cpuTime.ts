@@ -26,7 +26,7 @@ export async function cpuTimeOfTree(root: number): Promise<number> {
   }
   let ticks = 0
   for (const [pid, fields] of stats) {
-    // The fields are utime, stime, and for the children that it has waited for, cutime and cstime.
+    // The fields are utime and stime of the process, and cutime and cstime of the ended children for which it has waited.
     if (isOurs(pid)) ticks += fields.slice(11, 15).reduce((sum, field) => sum + Number(field), 0)
   }
   return ticks * microsecondsPerTick

@@ -21,7 +21,7 @@ export type KindMeter = {
 const rewardShare = 1_000
 const tabShares = { providerShare: 19n, platformShare: 1n }
 
-/** Prepares a chain on which every recipient has held USDC before, so that no figure depends on a first payment. */
+/** Prepares a chain on which every recipient has held USDC before, so that no figure contains the additional gas of a recipient's first USDC. */
 export async function createKindMeter(bench: Bench): Promise<KindMeter> {
   const { buyers, provider, platform, usdc, tabSettlement, splitterFactory: factory } = bench
   const shares = splitterShares(bench.price, bench.fee)

@@ -59,7 +59,7 @@ export async function measureTabGas(): Promise<Record<string, number>> {
   for (const shape of shapes) {
     const [count = 0, requests = 0] = shape.split('x').map(Number)
     const { calldata } = encodeSettleTabs(batch, signTabs(count, requests))
-    // In addition there is one Transfer to each provider, one to the platform and one to the settling wallet; an authorization has two logs.
+    // There is also one Transfer to each provider, one to the platform and one to the settling wallet. Two logs count as one authorization.
     const settled = payers + (count + 2) / 2
     const whole = await bench.isolated(() => bench.gasOf({ to: tabSettlement, data: calldata }, settled))
     gas[shape] = Math.round(whole / (payers * count * requests))

@@ -64,7 +64,7 @@ async function resumeMining(): Promise<void> {
 
 type Payment = QueuedPayment | SplitPayment | ClosedPayment
 
-/** A section of the settlement path, and what must happen on chain so that a keeper reaches its checkpoints. */
+/** A section of the settlement path, and what must happen on chain so that a keeper reaches the section's checkpoints. */
 type Scene = {
   name: string
   /** The checkpoints of this section, in the order of the path. */
@@ -156,7 +156,7 @@ const scenes: Scene[] = [
     ...dropsItsBatch,
   },
   {
-    name: 'finds its batch of tabs mined, with one settled by a stranger',
+    name: 'finds its batch of tabs mined, with one tab settled by a stranger',
     first: 'tabs',
     checkpoints: [
       ...stretch('before-mined-recorded', 'after-mined-recorded'),
@@ -186,7 +186,7 @@ const scenes: Scene[] = [
     prepare: () => chain().setAutomine(false),
     provoke: async (payments) => {
       await until('the batch is broadcast', async () => (await sentBatches()) > 0)
-      // Choose the last payment of the batch. The contract checks whether a nonce is used only after a call has failed, so it tries all earlier
+      // Choose the last payment of the batch. The contract doesn't check whether nonces are used until a call has failed, so it tries all earlier
       // payments without that check.
       const last = payments.findLast((one) => 'fee' in one)
       if (last) await sendDirectly(stack, last.provider)
@@ -320,7 +320,7 @@ async function play({ first, prepare, provoke, tidy }: Scene, deaths: Checkpoint
   expect(await findBreaches(stack.database)).toEqual([])
   expect(broadcasts.unstored).toEqual([])
   expect(await findMisplaced(stack, payments, startBlock)).toEqual([])
-  // The platform's fees from all payments except `singles`. Of each tab, it gets 5%, less the reward.
+  // The platform's fees from all payments except `singles`. Of each tab, the platform gets 5%, less the reward.
   const ofOthers =
     BigInt(pairs.length) * 2_500n + BigInt(large.length) * 350_000n + BigInt(tabs.length) * 22_500n
   await expectPaidOut(singles, (await stack.balanceOf(platformWallet)) - platformBefore - ofOthers)

@@ -260,7 +260,7 @@ describe('audit', () => {
     expect(report.providers).toMatchObject([{ settled: 1, providerAmount: 28_500n, platformAmount: 750n }])
   })
 
-  test('behavior: reconciles a tab’s honest lines if they settled through a wrapper contract, whoever called the wrapper', async () => {
+  test('behavior: reconciles a tab’s honest lines if they settled through a wrapper contract, no matter who called the wrapper', async () => {
     const { tab, claims } = oneRequest(20)
     const wrapper = randomHex(20)
     await setCode(wrapper, forwarderTo(tabSettlementOf(chain)))
@@ -274,12 +274,12 @@ describe('audit', () => {
     const own = privateKeyToAddress(buyers[0] as Hex).toLowerCase() as Address
     const [honest, stolen] = [oneRequest(24), oneRequest(24, { payTo: own, platform: own })]
     expect(stolen.tab.nonce).toBe(honest.tab.nonce)
-    // When TabSettlement asks the token to pull, the token calls TabSettlement again with the state that pays the buyer.
+    // When TabSettlement asks the token to pull the payment, the token calls TabSettlement with another batch, whose state pays the buyer.
     const token = randomHex(20)
     await setCode(token, callerOf(tabSettlementOf(chain), encodeTabs(chain, own, [stolen.tab])))
     const before = await balanceOf(own)
     await settleTabs(chain, platform, [honest.tab], { token, callGasLimit: 2_000_000n })
-    // The buyer lost only the reward, which went to the token: a tenth of the platform's 5%.
+    // The buyer lost only the reward (a tenth of the platform's 5%), which went to the token.
     expect(await balanceOf(own)).toBe(before - 50n)
     const report = await run(honest.claims.map((one) => gateway.sign(one)))
     expect(verdicts(report)).toEqual(['mismatch: line'])
@@ -294,7 +294,7 @@ describe('audit', () => {
     expect(verdicts(report)).toEqual(['mismatch: line'])
   })
 
-  test('behavior: if two receipts of a tab have the same number, reports the later one as a duplicate, but accepts a repeated receipt that was only signed again', async () => {
+  test('behavior: if two receipts of a tab have the same number, reports the later receipt as a duplicate, but accepts a receipt that the gateway only signed again', async () => {
     const { tab, claims } = createTab(chain, {
       buyer: buyers[2] as Hex,
       platform,
@@ -402,7 +402,7 @@ describe('audit', () => {
     expect(verdicts(await run([sign(payment)], { confirmations: 1 }))).toEqual(['settled'])
   })
 
-  test('behavior: reports a mismatch for each claim in a receipt signed by the gateway that the chain contradicts', async () => {
+  test('behavior: reports a mismatch if the chain contradicts the amount, recipient, payer or token in a receipt that the gateway signed', async () => {
     const payment = pay()
     const hash = await settleAll(payment)
     const { claims } = payment
@@ -494,7 +494,7 @@ describe('audit', () => {
     ])
   })
 
-  test('behavior: reports a second payment with the same authorization as a duplicate, but accepts a payment’s receipt that was signed again', async () => {
+  test('behavior: reports a duplicate if two payments have the same authorization, but not if the gateway signed a payment’s receipt again', async () => {
     const payment = pay()
     const hash = await settleAll(payment)
     const report = await run([

@@ -33,7 +33,7 @@ function readExample(name: string): string[] {
   return shown.split(' ')
 }
 
-/** Runs such a command as a terminal would. `env` supplies the variables that the command doesn't set. */
+/** Runs a command from examples/README.md as a terminal would. `env` supplies the variables that the command doesn't set. */
 function runExample(name: string, env: Record<string, string>, args: Record<string, string> = {}) {
   const words = readExample(name)
   const open = words.flatMap((word) => word.match(/^([A-Z_\d]+)=/)?.[1] ?? [])
@@ -136,7 +136,7 @@ export function addExampleTests(stackOf: () => TestStack): void {
     const paid = [await buy(hono), await buy(express), await buy(fastify), await buy(plain)]
     await receiver.line(new RegExp(`^payment.settled .*${paid[0]}`))
 
-    // After our keeper stops, a stranger's keeper settles the rest.
+    // After our keeper stops, a stranger's keeper settles the last payments.
     await stack.keeper.stop()
     const last = await buy(plain)
     const early = await audit()

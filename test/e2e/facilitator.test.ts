@@ -50,7 +50,7 @@ async function bundleClient(): Promise<string> {
 }
 
 describe('POST /submit', () => {
-  test('default: settles transfers at once, and returns the same hash if they are submitted again', async () => {
+  test('default: settles transfers immediately, and returns the same hash if they are submitted again', async () => {
     const buyer = await stack.buyer(50_000n)
     const transfers = (await signPair(stack, buyer)).map(encodePayload)
     const first = await submit({ network: 'localhost', transfers })
@@ -162,14 +162,14 @@ describe('POST /submit', () => {
     await keeper.stop()
     keeper = stack.keeper()
     keeper.start()
-    // The token reports a cancelled nonce as used. The response doesn't blame the other transfers of the request.
+    // The token reports a cancelled nonce as used, hence this code. `failures` names only the cancelled transfer.
     const code = 'authorization_used'
     expect(await submit({ network: 'localhost', transfers })).toMatchObject({
       status: 409,
       body: {
         code,
         failures: [{ transfer: 3, code }],
-        // The record may already contain the cancellation.
+        // The cancelled transfer has either status, because the record may already contain the cancellation.
         transfers: transfers.map((_, index) => ({
           status: index < 3 ? 'queued' : expect.stringMatching(/^(queued|cancelled)$/),
         })),

@@ -128,7 +128,7 @@ describe('payments without a fee', () => {
       const honest = await queueDue(stack, 6)
       await until('the honest ones are settled', () => stack.isSettled(honest))
       expect(await heldBy(honest)).toEqual({ nothing: 6 })
-      // A waiting payment gets every second transaction of a wallet, and one may already be in flight.
+      // Waiting payments get every second transaction of a wallet, and another transaction may already be in flight.
       expect(await transactionsUntil(honest, nonce)).toBeLessThanOrEqual(3)
       await attack
     })

@@ -82,7 +82,7 @@ describe('triggers', () => {
     expect(await batchesOf(waiting)).toEqual([{ trigger: 'time', result: null, items: 2 }])
   })
 
-  test('behavior: settles a refund in one batch with payments or in a batch of its own, and notifies the provider', async () => {
+  test('behavior: settles a refund together with payments or in a separate batch, and notifies the provider', async () => {
     const [paid] = await queueMany(1, 60_000n, randomHex(20))
     const hourLater = stack.keeper({ now: later(60 * minute) })
     await whileRunning(hourLater, () => until('it is settled', () => stack.isSettled([paid])))

@@ -115,7 +115,7 @@ describe('strangers', () => {
     expect(await stack.balanceOf(payment.provider.from)).toBe(50_000n)
   })
 
-  test('behavior: if a payer cancels only the fee’s authorization, records a debt and pays the provider without a failure notification', async () => {
+  test('behavior: if a payer cancels only the fee’s authorization, pays the provider, records the fee as a debt, and sends no failure notification', async () => {
     const [buyer] = await stack.buyers(1, 50_000n)
     const payment = await stack.queue({ buyer, price: 50_000n, acceptedAt: hourAgo() })
     await cancelDirectly(stack, buyer, payment.fee.nonce)
@@ -283,7 +283,7 @@ describe('reorgs', () => {
     { name: 'a batch and its replacement', replaced: true, depth: 0 },
     { name: 'a batch that was already confirmed', replaced: false, depth: 3 },
   ])(
-    'behavior: after a reorg drops $name, settles the payment exactly once again',
+    'behavior: after a reorg drops $name, settles the payment again, and only once',
     async ({ replaced, depth }) => {
       const [payment] = await queueDue(stack)
       const chain = testClient(stack)

@@ -98,7 +98,7 @@ test('behavior: the keeper reopens finalized payments if a reorg drops their blo
 
   const snapshot = await chain.snapshot()
   for (const { look } of [one, other]) expect(await look()).not.toBeNull()
-  // Before the next check, a third keeper settles, notifies and finalizes.
+  // Before these two keepers check again, a third keeper settles, notifies and finalizes.
   await whileRunning(stack.keeper(), async () => {
     await until('it is settled', () => stack.isSettled(payments))
     await mine(stack, 33)
@@ -112,7 +112,7 @@ test('behavior: the keeper reopens finalized payments if a reorg drops their blo
   await sendDirectly(stack, payment.fee)
   await mine(stack, 3)
   await untilIndexed(stack)
-  // All confirmed blocks belong to one chain, so the new block is recorded only after the reorged ones are removed.
+  // All confirmed blocks belong to one chain, so the new block is recorded only after the dropped block is removed.
   await other.record()
   expect(await confirmed()).toEqual(before)
   expect(await one.look()).toBeNull()
@@ -124,7 +124,7 @@ test('behavior: the keeper reopens finalized payments if a reorg drops their blo
   const after = await confirmed()
   expect(after).toHaveLength(1)
 
-  // A dropped block may have become final before it was confirmed. The check for reorgs removes such a block as well, and until then the block
+  // A dropped block may be marked as final without being confirmed. The check for reorgs removes such a block as well. Until then, the block
   // doesn't keep other blocks from being confirmed.
   const scope = { chainId: stack.served.network.chainId, token: stack.served.token }
   const { from: authorizer, to: recipient, value, nonce } = payment.provider
@@ -186,8 +186,8 @@ test('behavior: if a stranger sent the provider’s authorization and a reorg dr
 })
 
 test('behavior: after a reorg of 36 blocks, the keeper reopens finalized payments and a refund, notifies again and settles them again', async () => {
-  // Ponder can't follow a reorg of blocks that it treats as final. At its start, it treats blocks 30 below the head as final, and moves on only when
-  // the head is 60 blocks past the last final block. On a new stack, none of the 36 dropped blocks is final for Ponder yet.
+  // Ponder can't follow a reorg of blocks that it treats as final. At its start, it treats the block 30 below the head as final. It finalizes
+  // more blocks only when the head is 60 blocks above the last final block. On a new stack, none of the 36 dropped blocks is final for Ponder yet.
   const stack = await startKeeperStack({}, { own: true })
   onTestFinished(() => stack.close())
   const chain = testClient(stack)

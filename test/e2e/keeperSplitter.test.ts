@@ -316,7 +316,7 @@ describe('sweeps', () => {
     expect(await waitingIn(later)).toBe(0n)
   })
 
-  test('behavior: if a reorg drops a payout, reopens only the payout; if it drops the settlement too, reopens both', async () => {
+  test('behavior: reopens only the payments’ steps that a reorg drops: the payout, or both the settlement and the payout', async () => {
     const recording = startRecording(stack)
     onTestFinished(() => recording.stop())
     const payments = await queueSplits([{ payee: newPayee() }, { payee: newPayee() }])
@@ -393,7 +393,7 @@ test('behavior: if a backlog fills a batch, the batch sweeps waiting splitters a
   expect(new Set(hashes).size).toBe(2)
 })
 
-test('behavior: if all queued payments have two signatures, a batch with one authorization of a payment sweeps the waiting splitters', async () => {
+test('behavior: if all queued payments have two signatures, the keeper sweeps the waiting splitters in a batch that settles a single authorization', async () => {
   const waiting = await queueSplits([{ payee: randomHex(20) }, { payee: randomHex(20) }])
   await settle(waiting)
   await untilIndexed(stack)

@@ -265,7 +265,7 @@ describe('a provider to whom the token refuses transfers', () => {
   })
 })
 
-describe('another state of a tab was settled', () => {
+describe('the settled state is not the tab’s last state', () => {
   const fork = async (task: () => Promise<void>) => {
     const snapshot = await testClient(stack).snapshot()
     await task()
@@ -273,7 +273,7 @@ describe('another state of a tab was settled', () => {
     await mine(stack, 3)
   }
 
-  test('behavior: if a stranger settles an older state, records the amount that moved and the rest as the buyer’s debt, until a reorg drops the settlement', async () => {
+  test('behavior: if a stranger settles an older state, records the settled amounts, and the missing amounts as the buyer’s debt, until a reorg drops the settlement', async () => {
     const [buyer] = await stack.buyers(1, 1_000_000n)
     const [first, second, third] = [randomHex(20), randomHex(20), randomHex(20)]
     const tab = await closeTab(stack, {
@@ -330,7 +330,7 @@ describe('another state of a tab was settled', () => {
     },
   )
 
-  test('behavior: if a batch contains two states of a tab, only the first state moves money, and the tab counts as settled if that state pays every line enough', async () => {
+  test('behavior: of two states of a tab in a batch, only the first moves money; the tab counts as settled if the first state pays every line in full', async () => {
     const buyers = await stack.buyers(2, 1_000_000n)
     const [short, full] = (await Promise.all(
       buyers.map((buyer) => closeTab(stack, { buyer, lines: [{ amount: 300_000n }], closedAt: hourAgo() })),

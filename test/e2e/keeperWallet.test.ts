@@ -144,7 +144,7 @@ test('behavior: if a reorg frees the nonce of a finalized batch, raises the fee 
     await untilRecorded(stack)
   })
   const [before] = await transactionsOf(stack, [first])
-  // Creates the state after a keeper has closed the batch. The batch's payment is failed, so it isn't settled again.
+  // Creates the state after a keeper has closed the batch. The batch's payment is marked as failed, so that no keeper settles it again.
   const mined = await readMinedBatches(stack.database, stack.served.network.chainId)
   for (const { id } of mined) await closeBatch(stack.database, id, 'settled', new Date())
   await failPayments(stack.database, [first.paymentId])

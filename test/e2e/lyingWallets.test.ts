@@ -12,9 +12,9 @@ import { randomHex } from '../support/usdc.ts'
 import { ask, signPayment } from '../support/x402.ts'
 
 // Payers whose wallets accept their signature in every simulation but reject it when it is mined. These wallets
-// distinguish the two by a balance that changes while the transaction is in flight. A transaction earlier in the same
-// block could change it as well. No earlier read of the chain can predict the result. The assertions limit the number
-// of transactions that the keeper sends.
+// distinguish a simulation from a mined transaction by a balance that changes while the transaction is in flight. An earlier
+// transaction in the same block could change that balance as well, so no read of the chain can predict the result. The
+// assertions limit the number of transactions that the keeper sends.
 
 const stack = useKeeperStack()
 beforeEach(async () => {

@@ -128,7 +128,7 @@ describe('payingMcpClient and requirePayment', () => {
   })
 })
 
-/** The content of an unpaid call, as a standard client reads it. */
+/** The payment request in the result of an unpaid call, as a standard client reads it. */
 type Asked = { x402Version: number; accepts: Record<string, never>[]; resource: { url: string } }
 
 async function signStandard(account: PrivateKeyAccount, asked: Asked): Promise<object> {

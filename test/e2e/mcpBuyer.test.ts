@@ -444,7 +444,7 @@ describe('sellers of other gateways', () => {
     ((await call('show_budget')).said as Budget).last_24_hours.spent_usdc
 
   test.each([1, 2] as const)(
-    'default: pays x402’s exact scheme of version %i, within the same limits',
+    'default: pays x402’s exact scheme of version %i, within the limits that also apply to our gateway’s sellers',
     async (version) => {
       const serveIt = (response: ServerResponse) => void response.end('low')
       const seller = await playSeller(version, serveIt)
@@ -468,7 +468,7 @@ describe('sellers of other gateways', () => {
     },
   )
 
-  test('error: doesn’t present another payment if a seller asks again, or if a seller imitates our gateway’s challenge', async () => {
+  test('error: doesn’t present another payment if a seller asks again or imitates our gateway’s challenge', async () => {
     let own = ''
     const seller = await playSeller(2, (response) => {
       response.writeHead(402, { 'content-type': 'application/json' }).end(own)

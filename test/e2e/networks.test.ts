@@ -142,8 +142,8 @@ function present(name: Name, payment: Awaited<ReturnType<typeof sign>>): Promise
 const settled: Record<Name, Set<Hash>> = { base: new Set(), 'base-sepolia': new Set() }
 
 /**
- * Waits until a payment is settled, which the keeper may record before the index does, and until its batch is indexed. Doesn't wait for
- * confirmations, which would take ten more blocks.
+ * Waits until a payment is settled and its batch is indexed. The keeper may record the settlement before the index has the batch. Doesn't
+ * wait for confirmations, which would take ten more blocks.
  */
 async function untilSettled(paymentId: string, name: Name): Promise<Hash> {
   let hash: Hash | null = null
@@ -281,7 +281,7 @@ describe('two networks', () => {
         if (cursor) cursors.push(cursor)
       }
       expect(found.map((batch) => batch.tx_hash).toSorted()).toEqual([...settled[name]].toSorted())
-      // Each network counts its batches separately.
+      // Each network numbers its batches separately, starting at 1.
       expect(found.map((batch) => batch.batch_id).toSorted()).toEqual(found.map((_, index) => index + 1))
       const { body: status } = await ask('GET', `/settlements/status?wallet=${wallet}&network=${name}`)
       expect(status).toMatchObject({ payment_count: 0, network: name })

@@ -226,7 +226,7 @@ describe('a keeper without a database', () => {
 
   test('behavior: settles the payments in a dead keeper’s batch once they are published after a minute', async () => {
     const payments = await queueDue(stack, 2)
-    // The state that a keeper leaves if it claims a batch and dies, and no other keeper has its key.
+    // Creates the state that a keeper leaves if it claims a batch and dies. No other keeper has the key of its wallet.
     const { chainId } = stack.served.network
     const address = randomHex(20)
     const lease = await acquireLease(stack.database, { chainId, address, holder: 'gone', ttlMs: 3_000 })

@@ -65,7 +65,7 @@ const runHere: RunCommand = async ([, ...words], apiKey) => {
   return written.join('')
 }
 
-/** Runs the first command by npx, and the others directly, because npx works the same for each. The first one needs no key. */
+/** Runs the first command, which needs no key, by npx. Runs the other commands directly, because npx works the same for each. */
 const runFirstByNpx: RunCommand = (words, apiKey) => (apiKey ? runHere : runByNpx)(words, apiKey)
 
 /** Registers a provider by the commands in a text, and returns their results. */

@@ -259,7 +259,7 @@ describe('keepers and signers as processes, over TLS', () => {
     expect(second.output()).not.toContain('secret')
   })
 
-  test('error: with a certificate of another authority, keeps running but signs nothing, and names the reason', async () => {
+  test('error: if the signer’s certificate is from an unknown authority, the keeper keeps running but signs nothing, and names the reason', async () => {
     const before = closed.asked.length
     const payment = await queueOneDue(stack)
     const keeper = start({ KEEPER_SIGNER_CA_FILE: '' })

@@ -23,7 +23,7 @@ import { cancelDirectly, randomHex } from '../support/usdc.ts'
 import { type Answer, ask, signPayment, toV1 } from '../support/x402.ts'
 
 // The two routes that settle immediately and wait for the result, `POST /submit` and x402's `POST /settle`, go through the same
-// scenes. Each row of the table states the responses of both.
+// scenes. Each row of the table states the responses of both routes.
 
 // Transactions are replaced only in the scene about replacement.
 const stack = useKeeperStack({ rebroadcastAfterMs: 300, replaceAfterMs: 600_000 })

@@ -19,9 +19,9 @@ const [buyersARound, price] = [8, 50_000n]
  * or after it is accepted.
  */
 const stopsAfterMs = [0, 20, 60]
-/** Duration of the stall in ms: longer than the time for which a silent connection is kept. */
+/** Duration of the stall in ms. It is longer than the time for which a silent connection is kept. */
 const standstillMs = 11_000
-/** A middleware with this timeout takes at most 100 s to void a payment whose response it never received. */
+/** With this timeout, a middleware needs at most 100 s to void a payment whose response it never received. The keeper waits longer: 150 s. */
 const [timeoutMs, minAgeSeconds] = [3_000, 150]
 
 let stack: TestStack
@@ -55,7 +55,7 @@ async function open(gatewayUrl?: string): Promise<Shop> {
     ...(gatewayUrl && { gatewayUrl }),
   })
   onTestFinished(() => shop.close())
-  // No batch contains the middleware's payments while the middleware may void them.
+  // With this flag, the keeper batches no payment of the shop while its middleware may still void the payment.
   await sql`update provider set own_middleware = true where id = ${shop.providerId}`
   await until('it sells', async () => (await fetch(shop.url)).status === 402)
   return shop

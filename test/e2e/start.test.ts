@@ -65,7 +65,7 @@ async function expectOnlyLogsLeft(command: RunningCommand, ports: number[]): Pro
 }
 
 async function leftBehind(command: RunningCommand, ports: number[]): Promise<string[]> {
-  // The reaper stops last: it checks after all other processes have ended.
+  // The reaper process ends last, after it has cleaned up behind all other processes.
   await untilGone(command)
   // When a process exits, it first frees its memory, which hides the process from /proc, and then its sockets.
   for (const port of ports) await until(`port ${port} is free`, () => isPortFree(port))

@@ -56,7 +56,7 @@ describe('legitimate requests', () => {
     },
   )
 
-  test('behavior: offers payments valid for an hour, accepts signatures valid for at least five minutes, and explains why it rejects a signature valid for four minutes', async () => {
+  test('behavior: the offer asks for a signature that is valid for an hour; five minutes are enough, and four minutes are rejected with the reason', async () => {
     const { url } = target.cheap
     const offer = await offerOf(url)
     expect(offer.accepts[0].maxTimeoutSeconds).toBe(3_600)

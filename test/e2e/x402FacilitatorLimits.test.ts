@@ -10,7 +10,7 @@ import { randomHex } from '../support/usdc.ts'
 import { ask } from '../support/x402.ts'
 
 // The facilitator of the x402 standard as sellers' middlewares use it, on a real chain, Postgres and Ponder:
-// gas, callers, and crowds.
+// gas allowances, limits for callers, and many simultaneous settlements.
 
 const { stack, keeper, pay } = useFacilitator()
 let key: string
@@ -47,7 +47,7 @@ describe('gas', () => {
     const reserved = await drawn()
     expect(reserved.comm).toBe(before.comm)
     expect(reserved.prov).toBeGreaterThan(before.prov ?? 0n)
-    // A verified payment settles, and the part of its reservation that its gas didn't cost is released.
+    // The verified payment settles, and the unused part of its gas reservation is released.
     expect((await ask(keeper, '/settle', { body, key })).body.success).toBe(true)
     expect((await drawn()).prov).toBeLessThan(reserved.prov ?? 0n)
     await setGasGrant(stack.database, providerId, 0n)

@@ -10,7 +10,7 @@ import { randomHex, sendDirectly, setBlacklisted } from '../support/usdc.ts'
 import { type Answer, ask, toV1 } from '../support/x402.ts'
 
 // The facilitator of the x402 standard as sellers' middlewares use it, on a real chain, Postgres and Ponder:
-// `POST /settle`. settleNow.test.ts tests what it has in common with `POST /submit`.
+// `POST /settle`. settleNow.test.ts tests the behavior that `POST /settle` and `POST /submit` share.
 
 const { stack, keeper, pay } = useFacilitator()
 let key: string
@@ -58,7 +58,7 @@ describe('POST /settle', () => {
     expect((await ask(keeper, '/verify', { body, key })).body.isValid).toBe(false)
   })
 
-  test('behavior: verifies a payment that wasn’t verified before', async () => {
+  test('behavior: /settle itself verifies a payment that was never sent to /verify', async () => {
     const { body } = await pay(await stack.buyer())
     expect((await ask(keeper, '/settle', { body, key })).body.success).toBe(true)
     const poor = await pay(await stack.buyer(0n))

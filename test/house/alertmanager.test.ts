@@ -136,7 +136,7 @@ describe('muting', () => {
     return metricsIn(expr).some((name) => known.get(name)?.has(label)) || labelsIn(expr).includes(label)
   }
 
-  test('behavior: an alert mutes another alert only if it pages someone, and only by labels that both alerts have', () => {
+  test('behavior: only alerts that page someone mute other alerts, and only by labels that both alerts have', () => {
     expect(inhibitions.length).toBeGreaterThan(5)
     for (const { sources, targets, equal } of inhibitions) {
       for (const name of [...sources, ...targets]) {

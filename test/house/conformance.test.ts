@@ -146,7 +146,7 @@ function readAnchors(markdown: string): string[] {
   )
 }
 
-/** Returns the title that shares the most words with another one. */
+/** Returns the one of `titles` that shares the most words with `title`. */
 function nearest(title: string, titles: readonly string[]): string | undefined {
   const words = new Set(wordsOf(title))
   const likeness = (other: string) => {

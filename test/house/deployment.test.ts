@@ -247,7 +247,7 @@ describe.skipIf(!hasCaddy)('Caddy', () => {
     return { gateway: `http://127.0.0.1:${gateway}`, facilitator: `http://127.0.0.1:${facilitator}` }
   }
 
-  test('behavior: the proxy forwards requests, hides metrics, waits for a gateway that is restarting, and never repeats a request that was sent', async () => {
+  test('behavior: the proxy forwards requests, hides metrics, waits for a gateway that is restarting, and sends a POST only once even if it fails', async () => {
     const asked: string[] = []
     const port = await reservePort()
     const listen = async () => {
@@ -278,9 +278,9 @@ describe.skipIf(!hasCaddy)('Caddy', () => {
 
     server.close()
     server.closeAllConnections()
-    // The request has no body, because before 2.11.2 Caddy returns 502 to a request with a body.
+    // This request has no body, because Caddy before 2.11.2 answers 502 instead of waiting if a request has a body.
     const waiting = fetch(`${front.gateway}/challenge`)
-    // When this request gets its response, Caddy has already been waiting with the other request.
+    // By the time Caddy has answered this request, it is already holding the challenge request until the gateway is back.
     await fetch(`${front.gateway}/metrics`)
     await listen()
     expect(await (await waiting).text()).toBe('served')
@@ -400,7 +400,7 @@ describe('Prometheus and Grafana', () => {
     }
   })
 
-  test('behavior: shows in the first row, as single numbers, what an operator checks first', () => {
+  test('behavior: the dashboard’s first row shows what an operator checks first, as single numbers', () => {
     const first = dashboard.panels.filter(({ gridPos }) => gridPos.y === 0)
     expect(first.map(({ title, type }) => `${type}: ${title}`)).toEqual(
       [

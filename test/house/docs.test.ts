@@ -21,7 +21,7 @@ const written = ['README.md', 'CONTRIBUTING.md', 'docs/README.md', 'examples/REA
 const readme = read('README.md')
 const comparison = read('docs/comparison.md')
 
-/** Returns the cells of the rows of the Markdown table after a line, without its head. */
+/** Returns the cells of each row, except the head, of the Markdown table that follows a line. */
 function tableAfter(text: string, line: string): string[][] {
   const [, rest] = text.split(`${line}\n`)
   if (rest === undefined) throw new Error(`no line ${line}`)

@@ -41,7 +41,7 @@ const avoid: Record<string, string> = {
   heeds: 'listens to',
 }
 
-/** Returns the cells of each row of the page's table, without its head. */
+/** Returns the cells of each row of the page's table, except the head. */
 function rowsOf(text: string): string[][] {
   const rows = text.split('\n').filter((line) => line.startsWith('|'))
   return rows.slice(2).map((row) =>

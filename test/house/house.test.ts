@@ -54,8 +54,8 @@ const foldered = [
 ]
 
 /**
- * The only inversion: Ponder reads its root's `ponder.config.ts` (here: the repository's) from its own
- * folder.
+ * The only import that is allowed although the rules forbid it: Ponder's root is the folder `indexer`, and its
+ * `ponder.config.ts` imports that of the repository.
  */
 const inversions = ['indexer/ponder.config.ts > ponder.config.ts']
 
@@ -220,8 +220,8 @@ function insertersOf(table: string, texts: readonly Written[]): string[] {
 }
 
 /**
- * Finds the entry of {@link foldered} that contains a file, and the folder in it; undefined if the file is
- * directly in it.
+ * Finds the entry of {@link foldered} that contains a file, and the entry's folder that contains the file. `folder` is undefined
+ * if the file is directly in the entry.
  */
 function placeOf(file: string): { base: string; folder: string | undefined } | undefined {
   const base = foldered.find((one) => file.startsWith(`${one}/`))

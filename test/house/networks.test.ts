@@ -32,7 +32,7 @@ describe('docs/networks.md', () => {
     expect(stdout).toContain('Prices as given: 0.01 gwei')
   })
 
-  test('without the file, a command rejects the network and names those that it knows', async () => {
+  test('without the file, a command rejects the network and names the networks that it knows', async () => {
     const { status, stderr } = await runCli(['costs', '--network', 'acme-chain'], { cwd: folder })
     expect(status).not.toBe(0)
     expect(stderr).toMatch(/base, base-sepolia, .*avalanche-fuji/)

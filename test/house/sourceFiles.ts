@@ -121,7 +121,7 @@ export function readStrings(files: SourceFiles): Written[] {
   })
 }
 
-/** Returns every SQL function in our `.sql` files, and the rest of each file, without comments. */
+/** Returns every SQL function in our `.sql` files, and for each file the SQL outside of functions, without comments. */
 export async function readSqlTexts(): Promise<Written[]> {
   const found: Written[] = []
   const exclude = (name: string) => /(^|\/)(node_modules|dist|\.\w+)$/.test(name)

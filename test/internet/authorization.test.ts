@@ -21,7 +21,7 @@ test.each(cases)(
       usdcAddress: sellers.gateway.served.token,
       limits: { perPayment: '2' },
       tabs,
-      // Together with that header, the client signs one authorization for both shares, even if `split` says otherwise.
+      // If a request has an Authorization header, the client signs one authorization for both shares, whatever `split` says.
       split: 'separate',
     } as const
     const headers = { authorization }

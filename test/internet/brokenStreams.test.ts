@@ -123,7 +123,7 @@ test.each(names)(
   'error: %s does not repeat a stream as complete if the stream ended because the buyer disconnected',
   async (name) => {
     const present = await leaveAfterTwo(name, false)
-    // While the request is still being served, the answer has a Retry-After.
+    // Poll, because the answer has a Retry-After while the first request is still being served.
     await expect
       .poll(async () => {
         const response = await present()

@@ -258,7 +258,7 @@ test.each([
   expect(JSON.stringify(read)).not.toMatch(/hun|er2/)
 })
 
-test('behavior: logs each ignored parameter, as a warning if the URL asks for more than it gets', () => {
+test('behavior: logs each ignored parameter, as a warning if the connection provides less than the parameter demands', () => {
   const lines: unknown[] = []
   const log = {
     debug: (line: object) => lines.push(['debug', line]),

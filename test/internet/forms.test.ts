@@ -137,7 +137,7 @@ async function capture(url: string, request: Parameters<Client['request']>[1] = 
 }
 
 test.each(sellerKinds)(
-  'behavior: a seller by %s repeats a response that depends on Range or Accept only for the same headers',
+  'behavior: if a response depends on Range or Accept, a seller by %s repeats it only to a request with the same headers',
   async (kind) => {
     const seller = await sellers.open(kind, {
       handler: ({ headers }) =>

@@ -51,7 +51,7 @@ describe('a contract wallet', () => {
     reverts: '0x5f5ffd',
   } as const
 
-  /** Returns what `/verify` answers to a wallet's payment through such a node, and what is logged. */
+  /** Returns what `/verify` answers to a wallet's payment if the node refuses some calls, and what is logged. */
   async function verify(wallet: keyof typeof wallets, refusalOf: RefusalOf) {
     const signer = privateKeyToAccount(generatePrivateKey())
     const from = privateKeyToAccount(generatePrivateKey()).address.toLowerCase() as Address
@@ -142,7 +142,7 @@ describe('a payment that a stranger settled', () => {
   ])('behavior: finds the payment if a node answers for at most %i blocks', async (blocks, refusal) => {
     const { hash, find, node } = await sendAndSearch(rangeLimit(blocks, refusal), 60)
     expect(await find()).toMatchObject([{ txHash: hash, state: 'used', value: 5n }])
-    // The search remembers the limit.
+    // The first search has learned the node's limit, so the node refuses at most one call of the second search.
     const refused = node.calls.filter(({ isRefused }) => isRefused).length
     expect(await find()).toHaveLength(1)
     expect(node.calls.filter(({ isRefused }) => isRefused).length).toBeLessThanOrEqual(refused + 1)

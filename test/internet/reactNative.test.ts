@@ -43,7 +43,7 @@ function withoutStream(response: Response): Response {
   })
 }
 
-/** The URL of `react-native-url-polyfill`: complete, but without the newer static methods. */
+/** The class `URL` as `react-native-url-polyfill` implements it: complete, but without the newer static methods. */
 class PolyfilledUrl extends URL {
   static override canParse = undefined as never
   static override parse = undefined as never

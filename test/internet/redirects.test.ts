@@ -10,7 +10,7 @@ import { expect, test } from 'vitest'
 import { listen, type SellerKind, sellerKinds, useSellers } from './sellers.ts'
 
 // A seller that answers a paid request with a redirect. fetch itself drops only the Authorization header for
-// another origin.
+// another origin, so the client must drop its other payment headers.
 
 const sellers = useSellers()
 const { payment } = sellers
@@ -138,7 +138,7 @@ test.each([
   })
 })
 
-test('error: in a browser, which hides redirect targets, asks the caller to request the final URL', async () => {
+test('error: in a browser, which hides redirect targets, the client asks the caller to request the final URL', async () => {
   const seller = await sellers.open('fetch')
   const inBrowser: typeof fetch = async (input, init) => {
     if (init?.redirect !== 'manual') return fetch(input, init)
@@ -152,7 +152,7 @@ test('error: in a browser, which hides redirect targets, asks the caller to requ
   })
 })
 
-test('behavior: repeatPaid sends a paid request with a stream as its body only to its origin', async () => {
+test('behavior: if the body of a paid request is a stream, repeatPaid sends the request only to its original origin', async () => {
   const seen: IncomingHttpHeaders[] = []
   const elsewhere = await listen(
     createServer((request, response) => {

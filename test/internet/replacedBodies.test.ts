@@ -13,7 +13,7 @@ test.each([
   ['by a single payment', false, '0.05'],
   ['on a tab, for a price that is sold only on tabs', true, '0.001'],
 ])(
-  'behavior: if a CDN has replaced the body of a 402, reads the price from the header and pays %s',
+  'behavior: if a CDN has replaced the body of a 402, the client reads the price from the header and pays %s',
   async (_, tabs, usdcPerUnit) => {
     let shop = ''
     const origin = await listen(

@@ -166,7 +166,7 @@ export function listenerOf(handle: Handler): RequestListener {
   }
 }
 
-/** Converts a request for a handler. */
+/** Converts a Fetch request to the form that handlers take. */
 export async function readRequest(request: Request): Promise<Served> {
   const { method, headers } = request
   const { pathname, search } = new URL(request.url)

@@ -21,7 +21,7 @@ import { signPayment } from '../support/x402.ts'
 // The whole system once, as processes on a real chain, Postgres and Ponder, from the first 402 to the refund. The variants and the
 // failures are in test/e2e, test/crash and test/chaos: `npm run test:system`.
 
-/** A provider's batch is due with its fifth payment, and for no other reason. */
+/** A batch is due once five payments of a provider wait, and for no other reason. */
 const whenFive = { TRIGGER_COUNT: '5', TRIGGER_AMOUNT_USDC: '1000', TRIGGER_TIME_SECONDS: '3600' }
 const afterOneSecond = { TRIGGER_TIME_SECONDS: '1' }
 
@@ -126,7 +126,7 @@ test('behavior: a keeper that is killed after its broadcast and before the trans
 })
 
 describe('the facilitator', () => {
-  test('default: POST /submit settles a payment at once, and repeats its answer', async () => {
+  test('default: POST /submit settles a payment immediately, and gives a repeated request the same answer', async () => {
     const shop = await open('0.05')
     const buyer = await newBuyer(stack, '1')
     const client = createClient({

@@ -37,7 +37,7 @@ const wrongChecksum = (address: string) => {
 export function generatePayloads() {
   const upper = (hex: string) => `0x${hex.slice(2).toUpperCase()}`
   return {
-    about: 'Payment payloads that parse, with their meaning, and those that do not, with the wrong field.',
+    about: 'Payment payloads: valid ones with their meaning, and invalid ones with the field that is wrong.',
     valid: [
       accept('lower-case', {}),
       accept('checksummed addresses', { from: buyer, to: payee }, { from: base.from, to: base.to }),

@@ -166,7 +166,7 @@ const cases: Case[] = [
 ]
 
 /**
- * Both values of v must occur among the vectors' signatures, so the nonce search below picks words for them.
+ * Both values of v must occur among the vectors' signatures, so this loop tries nonces until a signature has the wanted v.
  */
 const parities: Case[] = []
 for (const v of [27n, 28n]) {
@@ -306,7 +306,7 @@ async function packAll(names: readonly string[], signaturesOf: (all: Hex[]) => H
   return { all, payees, signatures, shared: { batch: shown, payments: names, payees, signatures } }
 }
 
-/** One call of `settleAuthorizations` with the payments' first authorizations, and splitters to sweep. */
+/** One call of `settleAuthorizations` with the first authorization of each payment, and splitters to sweep. */
 async function authorizationsVector(names: readonly string[], splits: readonly bigint[]) {
   const { all, payees, signatures, shared } = await packAll(names, (both) => both.slice(0, 1))
   const authorizations = all.map(({ from: { value }, packed: { head, nonce, r, vs } }) => {

@@ -56,7 +56,7 @@ export function tabMessage(state: {
   const { payer, platform, rewardShare, sequence, expiry, nonce, lines } = state
   const commitment = keccak256(
     concat([
-      // 160 bits, 40 zero bits, 16 and 40.
+      // One word: the platform (160 bits), zeros (40), the reward's share (16) and the sequence (40).
       encodePacked(['address', 'uint40', 'uint16', 'uint40'], [platform, 0, rewardShare, sequence]),
       nonce,
       encodePacked(['address', 'uint96'], [payer, BigInt(domain.chainId)]),

@@ -76,7 +76,7 @@ const opens: Step = [
   accept({ sequence: 1, splits: [a], amounts: [10], reserved: 1_000 }),
   accepted({ sequence: 1, signed: [10], charged: [10] }, 10),
 ]
-/** Adds line B to that tab. */
+/** Adds line B to the tab that `opens` has opened. */
 const addsLine: Step = [
   accept({ sequence: 2, line: 1, known: 1, splits: [b], amounts: [10, 5], price: 5 }),
   accepted({ sequence: 2, signed: [10, 5], charged: [10, 5] }, 5),
@@ -126,7 +126,7 @@ const cases: { name: string; steps: Step[] }[] = [
     name: 'a state that signs less than the price opens no tab',
     steps: [
       [accept({ sequence: 1, splits: [a], amounts: [9], reserved: 1_000 }), 'behind'],
-      // Both are too small, and the rule checks the state first.
+      // The signed amount and the reserved credit are both too small, and the rule checks the signed amount first.
       [accept({ sequence: 1, splits: [a], amounts: [9], reserved: 1 }), 'behind'],
       opens,
     ],
@@ -269,7 +269,7 @@ const cases: { name: string; steps: Step[] }[] = [
     ],
   },
   {
-    name: 'a state with fewer lines than the tab signs nothing for the others',
+    name: 'a state with fewer lines than the tab signs nothing for the missing lines',
     steps: [
       opens,
       addsLine,

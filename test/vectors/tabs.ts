@@ -101,7 +101,7 @@ const lines = (count: number, amount: bigint) =>
 export async function generateTabs() {
   return {
     about:
-      'States of tabs: what the payer signs for each, and payments by a tab that parse, and those that do not, with the wrong field. Made by test/vectors/generate.ts with viem alone.',
+      'States of tabs, and what the payer signs for each. Payments on a tab: valid ones, and invalid ones with the field that is wrong. Made by test/vectors/generate.ts with viem alone.',
     domain,
     states: await Promise.all(cases.map(vectorOf)),
     payloads: {

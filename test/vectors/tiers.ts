@@ -7,7 +7,7 @@ const row = (
   feeAmount: string,
   effectiveRate: string,
   flatFeeAmount: string,
-  /** The splitter's shares of provider and platform; those of the flat fee are always 49:1. */
+  /** The splitter's shares for provider and platform. With the flat fee, they are always 49:1. */
   shares: string,
 ) => ({
   price,

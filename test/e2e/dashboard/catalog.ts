@@ -42,32 +42,37 @@ export function addCatalogTests(
   test.each([
     ['desktop', desktop],
     ['phone', phone],
-  ])('shows on an endpoint’s page why it is listed last, and checks it again: %s', async (_, options) => {
-    const { apiKey, endpointId, become } = await open(badSellers.serves_unpaid)
-    const page = await signIn(options, apiKey)
-    await page.goto(`${gatewayUrl()}/dashboard/#/endpoints/${endpointId}`)
-    const panel = page.getByRole('region', { name: 'In the catalog' })
-    const check = panel.getByRole('button', { name: 'Check again' })
-    await check.click()
-    await panel.getByRole('status').getByText('Checked: 1 error, 0 warnings.').waitFor()
-    await panel.getByText('Listed last').waitFor()
-    await panel.getByText('Put the middleware in front of this route').first().waitFor()
-    expect(await violationsInBothSchemes(page)).toEqual([])
-    expect(
-      await page.evaluate(() => document.documentElement.scrollWidth <= document.documentElement.clientWidth),
-    ).toBe(true)
+  ])(
+    'an endpoint’s page shows why the endpoint is listed last, and has a button that checks the endpoint again (%s)',
+    async (_, options) => {
+      const { apiKey, endpointId, become } = await open(badSellers.serves_unpaid)
+      const page = await signIn(options, apiKey)
+      await page.goto(`${gatewayUrl()}/dashboard/#/endpoints/${endpointId}`)
+      const panel = page.getByRole('region', { name: 'In the catalog' })
+      const check = panel.getByRole('button', { name: 'Check again' })
+      await check.click()
+      await panel.getByRole('status').getByText('Checked: 1 error, 0 warnings.').waitFor()
+      await panel.getByText('Listed last').waitFor()
+      await panel.getByText('Put the middleware in front of this route').first().waitFor()
+      expect(await violationsInBothSchemes(page)).toEqual([])
+      expect(
+        await page.evaluate(
+          () => document.documentElement.scrollWidth <= document.documentElement.clientWidth,
+        ),
+      ).toBe(true)
 
-    become(goodSeller())
-    await check.click()
-    await panel.getByRole('status').getByText('Checked: no problems found.').waitFor()
-    await panel.getByText('Listed', { exact: true }).waitFor()
+      become(goodSeller())
+      await check.click()
+      await panel.getByRole('status').getByText('Checked: no problems found.').waitFor()
+      await panel.getByText('Listed', { exact: true }).waitFor()
 
-    become(goodSeller({ offer: { amount: '20000' } }))
-    await check.click()
-    await panel.getByText(/Its 402 asks for 0.02 USDC, which the catalog shows/).waitFor()
-  })
+      become(goodSeller({ offer: { amount: '20000' } }))
+      await check.click()
+      await panel.getByText(/Its 402 asks for 0.02 USDC, which the catalog shows/).waitFor()
+    },
+  )
 
-  test('also shows in the list and the overview why an endpoint is listed last, and hides the button for a check from a read-only key', async () => {
+  test('the list and the overview show why an endpoint is listed last, and a read-only key gets no button for a check', async () => {
     const { providerId, apiKey, endpointId } = await open(badSellers.blocked)
     const at = `${gatewayUrl()}/providers/${providerId}`
     await call(`${at}/endpoints/${endpointId}/check`, apiKey, 'POST')

@@ -1,8 +1,8 @@
 import { findBrowser } from '../../support/browser.ts'
 
 /**
- * Returns the path of the Chromium to test in. Without one, these tests are skipped, and a printed line reports that. In CI,
- * which installs Chromium, this throws instead.
+ * Returns the path of the Chromium to test in. If no Chromium is installed, prints a line and returns undefined, and the caller skips
+ * the tests. In CI, which installs Chromium, throws instead.
  */
 export function chooseBrowser(tested = 'the dashboard'): string | undefined {
   const executable = findBrowser()

@@ -69,7 +69,7 @@ describe.skipIf(executable === undefined)('dashboard', () => {
     const terms = { REGISTRATION: 'token', REGISTRATION_TOKEN: registrationToken, SMTP_URL: '' }
     apart = await stack.createService('api', { DATABASE_URL: url.href, ...terms })
     closed = await stack.createService('api', { REGISTRATION: 'closed' })
-    // This runs while the scene waits for the chain.
+    // Start the browser and the processes while the scene waits for the chain.
     const [launched, played] = await Promise.all([
       launchBrowser(executable as string),
       playScene(stack, { batches: [3, 6], waiting: 4 }),
@@ -99,7 +99,7 @@ describe.skipIf(executable === undefined)('dashboard', () => {
     return tab.page
   }
 
-  /** Signs in as after a reload; other tests cover the sign-in form. */
+  /** Signs in by a stored key, as after a reload. Other tests cover the sign-in form. */
   async function signIn(
     options: object = desktop,
     key = scene.shop.apiKey,
@@ -311,7 +311,7 @@ describe.skipIf(executable === undefined)('dashboard', () => {
     await expect.poll(() => page.getByRole('button', { name: 'Queue again' }).isDisabled()).toBe(true)
   })
 
-  test('default: without a key, a visitor sees the network’s figures, and behind each figure its batches', async () => {
+  test('default: without a key, a visitor sees the network’s figures, and each figure links to the settled batches', async () => {
     const page = await open(phone)
     await page.getByRole('link', { name: 'See recent settlements on the network.' }).click()
     await page.getByRole('heading', { level: 1, name: 'Network' }).waitFor()
@@ -735,7 +735,7 @@ describe.skipIf(executable === undefined)('dashboard', () => {
     })
     await stack.chain.mintUsdc([splitter], 1_250_000n)
     await setBlacklisted(stack.chain, wallet, true)
-    // Use another process, because the one that has just asked about the wallet caches the answer for a minute.
+    // Use another api process, because the first one has just read the wallet's state and caches it for a minute.
     const page = await signIn(desktop, apiKey, closed.url)
     await page.goto(`${closed.url}/dashboard/#/payouts/queue`)
     const card = page.getByRole('region', { name: `Queue of ${wallet}` })
@@ -908,7 +908,7 @@ describe.skipIf(executable === undefined)('dashboard', () => {
     await page.clock.install()
     await page.getByRole('link', { name: 'Payouts' }).click()
     await page.getByRole('link', { name: 'Batches', exact: true }).click()
-    // The previous page has links to the last batches as well.
+    // The previous page also links to the last batches, so wait for the heading of this page first.
     await page.getByRole('heading', { level: 1, name: 'Batches' }).waitFor()
     await page.getByRole('link', { name: 'localhost #2' }).waitFor()
     await stack.api.kill()

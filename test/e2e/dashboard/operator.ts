@@ -61,7 +61,7 @@ export function addOperatorTests({ stack, operatorKey, open, expectErrors }: Ope
       const queue = page.getByRole('region', { name: 'Queue on localhost' })
       const waiting = queue.getByRole('row').filter({ hasText: 'Test API' })
       const cells = waiting.getByRole('cell')
-      // On a phone, a row shows its other cells once it is opened.
+      // On a phone, a row hides most of its cells until it is opened.
       const openRow = async (row: Locator) => {
         if (options.viewport.width < 720) await row.getByRole('button', { name: 'Show more' }).click()
       }

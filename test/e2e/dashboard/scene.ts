@@ -9,7 +9,7 @@ import { newBuyer, openShop, type Shop, type TestBuyer } from '../../support/sho
 import { until } from '../../support/until.ts'
 import { tokenOf } from '../../support/usdc.ts'
 
-/** Thresholds that are only reached if a test wants it. */
+/** Thresholds so high that payments reach them only if a test intends it. */
 export const patient = {
   WEBHOOK_ALLOW_PRIVATE: 'true',
   TRIGGER_COUNT: '50',
@@ -44,7 +44,7 @@ type SceneOptions = {
 }
 
 /**
- * Creates the short history of a provider. All of it is real: paid through the SDK, settled by the keeper, read from the index.
+ * Creates the short history of a provider. The payments are real: the SDK pays, the keeper settles, and the indexer reads the chain.
  */
 export async function playScene(stack: Stack, { batches, waiting, days = 0 }: SceneOptions): Promise<Scene> {
   const shop = await openShop(stack, { usdcPerUnit: '0.012' })
