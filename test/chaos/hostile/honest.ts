@@ -45,7 +45,7 @@ const prices = ['0.005', '0.05', '0.5']
 const tabPrices = ['0.002', '0.02', '0.05']
 /** Number of requests on a tab before its buyer closes it. */
 const requestsATab = 10
-/** Maximum number of a buyer's closed tabs that haven't settled when it opens another one: a busy machine settles late. */
+/** Maximum number of closed, unsettled tabs with which a buyer opens another tab: a busy machine settles tabs late. */
 const unsettledTabs = 2
 /**
  * Interval in ms between purchases of a contract wallet. A keeper's wallet sends few transactions for contract wallets, each with at most 24

@@ -13,7 +13,7 @@ import { openScene, type Scene } from './scene.ts'
 import { tabCheats } from './tabCheats.ts'
 import { playTopology } from './topology.ts'
 import { judge, nothingWrong, settleSeconds } from './verdict.ts'
-import { watchHeld, watchReadiness } from './watch.ts'
+import { watchQueue, watchReadiness } from './watch.ts'
 import { writers } from './writers.ts'
 
 // Runs two tests on one complete stack: first topology.ts, then all players at once. The players are honest buyers, with and without tabs, an
@@ -99,7 +99,7 @@ async function play(seed: number, { invited, minutes }: Play): Promise<void> {
     invited.map((name) => adversaries[name](scene, drawFrom(`${seed} ${name}`))),
   )
   const readiness = watchReadiness(scene, closed.signal)
-  const holds = watchHeld(scene, closed.signal)
+  const holds = watchQueue(scene, closed.signal)
   const trade = await openTrade(scene, left.signal, { sellsByX402: true, onTabs: true })
   const others = ready.map((play) => play(over.signal))
   const isWeathered = invited.some((name) => weather.includes(name))

@@ -217,6 +217,8 @@ async function openMarket(stack: TestStack, keepers: readonly Host[], buyers: nu
     ownTerms: new Set<string>(),
     /** Reasons why payments waited for gas, by payment. */
     held: new Map<string, HoldReason>(),
+    /** When each payment was first seen waiting in the queue, by the database's clock. */
+    seenAt: new Map<string, Date>(),
     async shop(usdcPerUnit: string): Promise<Shop> {
       const shop = await openShop({ chain: stack.chain, api: { url: gatewayUrl } }, { usdcPerUnit })
       shops.push(shop)

@@ -20,11 +20,6 @@ export const settleSeconds = 180
  * fires, and the time that the keeper that claimed the payment was frozen.
  */
 const mostBefore = 100
-/**
- * Maximum number of batches that may leave out a due payment of their lane. One is normal: the keeper may have read the queue just before the payment
- * was due.
- */
-const mostOverlooked = 1
 const triggerSeconds = Number(keeperEnv.TRIGGER_TIME_SECONDS)
 /** Error codes that a buyer may get while one of our hosts or its database is down. */
 const outages = new Set(['dependency_unavailable', 'timeout', 'network_error', 'settlement_pending'])
@@ -38,7 +33,7 @@ export type Verdict = {
   unsettled: string[]
   /** Payments that settled only after too many transactions for other payers. */
   starved: string[]
-  /** Due payments that were left out of more than one claim of their lane. */
+  /** Due payments that were left out of more claims of their lane than there are keepers. */
   overlooked: string[]
   /** Honest payments that were blamed for a failure. */
   blamed: string[]
@@ -343,19 +338,36 @@ async function countWaits({ database, events }: Market, served: readonly string[
  * Returns payments whose trigger had fired, or whose caller waited, while batches of their lane were claimed without them. A payment that isn't in
  * the first of these batches was delayed by others. Payments of contract wallets aren't checked, because a batch holds only a few of them.
  *
+ * A batch counts only if it was claimed after the payment had been seen in the queue. `accepted_at` isn't enough: it is the time at which the
+ * process began to check the payment, and a busy machine stores the payment seconds later. A payment that was claimed before the watcher saw it
+ * wasn't overlooked.
+ *
  * The payment that has waited longest decides the kind of a shared batch (pairs or single authorizations). So a batch
  * with a payment that was accepted earlier doesn't count: the payment may be of the other kind, or the batch may have
  * had no room for it.
  */
-async function findOverlooked({ database, events }: Market, honest: readonly string[]): Promise<string[]> {
+async function findOverlooked(
+  { database, events, keepers, seenAt }: Market,
+  honest: readonly string[],
+): Promise<string[]> {
+  // Each keeper may leave out a due payment once, because it may have read the queue just before the payment was due.
+  const mostOverlooked = keepers.length
+  const seen = honest.flatMap((id) => {
+    const at = seenAt.get(id)
+    return at ? [{ id, at: at.toISOString() }] : []
+  })
   const rows = await database<{ id: string; lane: string; count: number }[]>`
     select p.id, own.lane, count(other.id)::int as count
     from payment p
+    left join unnest(
+      ${seen.map(({ id }) => id)}::text[], ${seen.map(({ at }) => at)}::timestamptz[]
+    ) as seen (id, at) using (id)
     cross join lateral (
       select b.* from batch_item i join batch b on b.id = i.batch_id where i.payment_id = p.id order by b.id limit 1
     ) own
     left join batch other on other.chain_id = own.chain_id and other.lane = own.lane
-      and other.created_at between p.accepted_at + make_interval(secs => ${triggerSeconds}) and own.created_at
+      and other.created_at between greatest(seen.at, p.accepted_at + make_interval(secs => ${triggerSeconds})) and own.created_at
+      and seen.at is not null
       and other.id <> own.id
       and (own.lane = 'facilitator' or p.accepted_at < all (
         select o.accepted_at from batch_item i join payment o on o.id = i.payment_id where i.batch_id = other.id

@@ -22,13 +22,18 @@ export async function watchReadiness(scene: Scene, over: AbortSignal): Promise<s
 }
 
 /**
- * Records why payments wait for gas, until `over` fires. Polling finds every reason, because such a wait is longer than the polling interval.
+ * Records, until `over` fires, when each payment was first seen waiting, and why payments wait for gas. Polling finds every reason, because such a
+ * wait is longer than the polling interval.
  */
-export async function watchHeld({ database, held }: Scene, over: AbortSignal): Promise<void> {
+export async function watchQueue({ database, held, seenAt }: Scene, over: AbortSignal): Promise<void> {
   while (!over.aborted) {
-    const rows = await database<{ id: string; reason: HoldReason }[]>`
-      select payment_id as id, held_by as reason from queue where held_by is not null`
-    for (const { id, reason } of rows) held.set(id, reason)
+    const rows = await database<{ id: string; reason: HoldReason | null; now: Date }[]>`
+      select payment_id as id, held_by as reason, clock_timestamp() as now from queue
+      where stage = 'waiting' or held_by is not null`
+    for (const { id, reason, now } of rows) {
+      if (!seenAt.has(id)) seenAt.set(id, now)
+      if (reason !== null) held.set(id, reason)
+    }
     await wait(lookMs, undefined, { signal: over }).catch(() => {})
   }
 }
