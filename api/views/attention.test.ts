@@ -25,7 +25,7 @@ const seed = (options: Partial<SeedPayment> = {}) =>
 
 const nothing = { payments: 0, isMore: false, net_usdc: '0.000000' }
 
-test('behavior: a provider without problems gets empty lists, even if other providers have some', async () => {
+test('behavior: a provider without problems gets empty lists, even if other providers have problems', async () => {
   await seedSettlement(gateway.database, await seed(), { halves: [0, 1] })
   const other = await openShop(gateway.app)
   const failed = await seed({ provider: { ...other, endpointIds: [other.endpointId] } })
@@ -133,7 +133,7 @@ test('behavior: an endpoint on sale whose URL does not ask for the payment is li
   expect((await look()).endpoints).toEqual([])
 })
 
-test('behavior: shows the rest of the day’s gas allowance, and uses a provider’s own grant first', async () => {
+test('behavior: shows what is left of today’s gas allowance: of the provider’s own grant if it has one, or of the shared allowance', async () => {
   const { database } = gateway
   const spend = (drawer: string, drawn: bigint) =>
     database`insert into gas_draw (day, drawer, drawn) values (${utcDay(new Date())}, ${drawer}, ${drawn})`
@@ -159,7 +159,7 @@ test('behavior: shows the money withheld from a wallet that USDC has blacklisted
   })
   await chain.mintUsdc([splitter], 1_250_000n)
   await setBlacklisted(chain, shop.wallet, true)
-  // Another process hasn't read the wallet's state yet.
+  // A new process reads the wallet's state again; the first process still has the state from before the blacklisting.
   expect((await look(gateway.another())).withheld).toMatchObject([
     { wallet: shop.wallet, network: 'localhost', waiting_usdc: '1.250000' },
   ])

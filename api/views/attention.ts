@@ -19,7 +19,7 @@ const mostLookedAt = 2_000
 const mostEndpoints = 20
 /** Number of newest messages read for each webhook. */
 const lookedDeliveries = 20
-/** Number of days for which a failed payment is counted after its acceptance. By then its authorizations have expired. */
+/** Number of days after its acceptance for which a failed payment is counted. Its authorizations expire sooner. */
 const failedDays = 7
 const dayMs = 86_400_000
 
@@ -164,7 +164,7 @@ async function count(sql: Database, searches: Fragment[]): Promise<Counted> {
   }
 }
 
-/** Selects the newest rows of a search that meet a condition. */
+/** Selects the newest of a search's rows that meet a condition. */
 function newest(sql: Database, search: Fragment, condition: Fragment): Fragment {
   return sql`(
     select payment_id, number, provider_id from ${search} k where ${condition}
@@ -235,7 +235,7 @@ function readWebhooks(sql: Database, providerId: string, now: Date): Promise<Fai
 
 type UnprovenEndpoint = z.input<typeof attention>['endpoints'][number]
 
-/** Finds the endpoints that the catalog lists, or soon will list, as not proven, judged by the newest answers of their URLs. */
+/** Finds the listed endpoints whose URL failed its last check. The catalog shows them as not proven, at the latest after three days. */
 async function readUnproven(sql: Database, providerId: string): Promise<UnprovenEndpoint[]> {
   const rows = await sql<Omit<UnprovenEndpoint, 'advice'>[]>`
     select e.id as "endpointId", e.method, e.url, o.proven_at is not null as "isProven", o.finding_code as code, o.finding,

@@ -54,7 +54,7 @@ export function listBatches(sql: Database, filter: BatchFilter, page: BatchPage)
   return selectBatches<BatchRow>(sql, columns, filter, page)
 }
 
-/** Lists the same batches with fewer columns, because an export spends most of its time on reading columns. */
+/** Like {@link listBatches}, but with fewer columns, because an export spends most of its time on reading columns. */
 export function listSettlements(
   sql: Database,
   filter: BatchFilter,
@@ -84,9 +84,8 @@ async function selectBatches<Row extends SettlementRow>(
     order by block_time ${order}, position ${order}
     limit ${limit}`
   const ofTransaction = txHash === undefined ? sql`` : sql`and tx_hash = ${txHash}`
-  // Reads a page of batches for each paid address, by an index, and then takes the first of all these batches as the final page. A batch on the
-  // final page is also on the page of every address that it paid, because fewer than `limit` batches come before it. So its sum includes all of
-  // these addresses.
+  // An index finds one page of batches per paid address. The query below merges these pages and keeps the first `limit` batches. The sum of a kept
+  // batch includes every address that the batch paid: fewer than `limit` batches come before it, so it is on each such address's page.
   const found =
     'providerId' in owner || owner.wallet !== undefined
       ? sql`
@@ -114,7 +113,7 @@ async function selectBatches<Row extends SettlementRow>(
     limit ${limit}`
 }
 
-/** Selects the number of the batch `b` on its chain. A batch that the index hasn't counted yet gets the next numbers. */
+/** Selects the number of the batch `b` on its chain. Batches that the index hasn't counted yet get the next numbers. */
 function numberOf(sql: Database) {
   return sql`coalesce(b.sequence, (
     (select coalesce(max(n.sequence), 0) from settled_batch n where n.chain_id = b.chain_id)

@@ -17,7 +17,7 @@ export type BlockRow = {
 
 /**
  * Adds confirmation times to blocks that have none stored yet. It doesn't write the times to the database: only the recorder stores them,
- * because it uses them to detect reorgs. All blocks must be of one chain.
+ * because it uses them to detect reorgs. All blocks must be on the same chain.
  *
  * @param recordedBlock the newest block that the record covers.
  */

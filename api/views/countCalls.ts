@@ -21,7 +21,7 @@ export function countCalls({ offers, usage, metrics }: CountCallsOptions): Middl
     metrics[isVerification ? 'verifications' : 'challenges'].inc({ result: code ?? 'ok' })
     const called = c.get('called')
     if (called === undefined) return
-    // Refused requests may name any endpoint. Only existing ones are counted, so that a client can't fill the memory.
+    // A refused request may name any endpoint id. Only existing endpoints are counted; otherwise made-up ids could fill the memory.
     const offer = await Promise.resolve(offers.ofEndpoint(called.endpointId)).catch(() => undefined)
     if (offer?.providerId !== called.providerId) return
     if (code !== undefined && !(isVerification && c.get('caller') === offer.providerId)) return

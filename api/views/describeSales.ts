@@ -56,7 +56,7 @@ function describe(
   sold: readonly Sold[],
 ) {
   const paths: Record<string, Record<string, object>> = {}
-  // To OpenAPI, `/a/{b}` and `/a/{c}` are the same path; the first one's names are used.
+  // To OpenAPI, `/a/{b}` and `/a/{c}` are the same path, so both operations get the parameter names of the path that comes first.
   const named = new Map<string, string>()
   const ids = new Map<string, number>()
   for (const one of sold) {

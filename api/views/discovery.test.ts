@@ -40,7 +40,7 @@ const shown = {
   outputExample: { degrees: 7 },
 }
 
-/** Adds final payments to the stored sums from which listings are ranked. */
+/** Adds final payments to the stored sums by which listings are ranked. */
 async function sell(shop: Shop, payments: number, fee: number, payers: number): Promise<void> {
   const { database } = gateway
   await database`
@@ -57,7 +57,7 @@ async function sell(shop: Shop, payments: number, fee: number, payers: number): 
 }
 
 describe('listings', () => {
-  test('default: an endpoint is found by its words once it is registered', async () => {
+  test('default: a search finds a registered endpoint by words of its description', async () => {
     const shop = await openShop(gateway.app)
     expect((await describeShop(shop, { description: 'Tides of the Baltic Sea' })).status).toBe(200)
     expect(await search('baltic tide')).toEqual([shop.url])
@@ -140,7 +140,7 @@ describe('listings', () => {
     ])
   })
 
-  test('behavior: listed terms can be paid: they name the splitter of the challenge, and a tab for small prices', async () => {
+  test('behavior: listed terms name the same splitter as the challenge, or a tab if the price is small', async () => {
     const [shop, small] = [await openShop(gateway.app, '0.05'), await openShop(gateway.app, '0.0001')]
     const challenge = await fetchChallenge(gateway.app, shop)
     const required = toPaymentRequired(challenge, gateway.served.deployment.splitterFactory)
@@ -245,15 +245,18 @@ describe('descriptions', () => {
     ['POST', {}],
     ['PUT', shown],
     ['PATCH', { inputSchema: { type: 'object' }, outputExample: [1] }],
-  ])('args: %s with %j is valid for the reference implementation', async (method, json) => {
-    const shop = await openShop(gateway.app)
-    expect((await describeShop(shop, { method, url: 'https://shop.example/a/:b/*', ...json })).status).toBe(
-      200,
-    )
-    const { discovery } = await fetchChallenge(gateway.another(), shop)
-    expect(discovery?.bazaar).toMatchObject({ routeTemplate: '/a/:b/:rest' })
-    expectValid(discovery?.bazaar)
-  })
+  ])(
+    'args: the extension of a %s endpoint with %j is valid for the reference implementation',
+    async (method, json) => {
+      const shop = await openShop(gateway.app)
+      expect((await describeShop(shop, { method, url: 'https://shop.example/a/:b/*', ...json })).status).toBe(
+        200,
+      )
+      const { discovery } = await fetchChallenge(gateway.another(), shop)
+      expect(discovery?.bazaar).toMatchObject({ routeTemplate: '/a/:b/:rest' })
+      expectValid(discovery?.bazaar)
+    },
+  )
 
   test('behavior: if descriptions are too long for the challenge, the challenge leaves some of them out, but the list keeps all of them', async () => {
     const shop = await openShop(gateway.app)
@@ -304,7 +307,7 @@ describe('descriptions', () => {
     expect(changed).toMatchObject({ serverUrl })
     const listed = async () => (await get<List>(`resources?payTo=${shop.wallet}`)).body.items[0]
     expect(await listed()).toMatchObject({ resource: tool.url, type: 'mcp', serverUrl })
-    // An endpoint with the URL of an API can't have a server, neither instead of its URL nor in addition to it.
+    // Only a tool has a `serverUrl`. An endpoint with an HTTP URL may not keep the tool's `serverUrl`, nor set one.
     for (const json of [
       { url: 'https://api.example/lichen' },
       { url: 'https://api.example/lichen', serverUrl },
@@ -432,7 +435,7 @@ describe('documents of an origin', () => {
     expect((await call<string>(app, 'GET', '/llms.txt')).body).toContain('0.020000 USDC per request')
   })
 
-  test('behavior: paths that differ only in a parameter’s name are one path, and operation ids differ', async () => {
+  test('behavior: paths that differ only in a parameter’s name are listed as one path, and each operation has a different id', async () => {
     const shop = await openShop(gateway.app)
     const origin = new URL(shop.url).origin
     for (const [method, path] of [

@@ -185,7 +185,7 @@ export function addDiscoveryRoutes(app: App, { catalogue, sql, settings }: Disco
     app.get(described.path, async (c) => answerJson(c, await answerDiscovery(catalogue, name, c.req.query())))
   }
 
-  /** Returns the documents of what is sold at an origin. */
+  /** Returns the documents that describe what is sold at an origin. */
   const describe = async (
     listings: readonly Listing[],
     options: Pick<SalesOptions, 'origin' | 'title' | 'ownershipProofs'>,
@@ -246,7 +246,7 @@ export function addDiscoveryRoutes(app: App, { catalogue, sql, settings }: Disco
   })
 }
 
-/** Chooses the origin where most listings are sold, other than the gateway itself. */
+/** Chooses the origin with the most listings; the gateway's own origin only if there is no other. */
 function chooseOrigin(listings: readonly Listing[], gatewayOrigin: string): string {
   const counts = new Map<string, number>()
   for (const { resource } of listings) {

@@ -81,8 +81,7 @@ export const addEndpointActivityRoute = view('/providers/{id}/endpoint-activity'
   summary: 'Compare endpoints: revenue, calls, refusals and payers, with the previous period',
   description:
     'Covers the UTC days that `from` and `to` touch; all time by default. A payment counts on the day on which it was accepted. ' +
-    'Endpoints without payments, ' +
-    'calls and refunds in both periods have no row. The sums over all rows are those of `revenue`. Over time: `revenue`, `usage` and ' +
+    'An endpoint has no row if neither period has payments, calls or refunds of it. The sums over all rows are those of `revenue`. Over time: `revenue`, `usage` and ' +
     '`payer-activity` with `endpointId`.',
   query: endpointActivityQuery,
   answer: ['The endpoints, greatest revenue first', endpointActivity],
@@ -147,10 +146,10 @@ type ActivityOptions = Period & {
   now: Date
 }
 
-/** Finds the figures of a period, keyed by endpoint. The key null has the sales through the facilitator. */
+/** Finds the figures of a period, keyed by endpoint id. Sales through the facilitator have the key null. */
 async function findActivity(sql: Database, query: ActivityOptions): Promise<Map<string | null, Figures>> {
   const { endpointId } = query
-  // One more for the sales that have no endpoint.
+  // One more row than endpoints: sales through the facilitator have a row without an endpoint.
   const limit = maxEndpoints + 1
   const by = { ...query, interval: 'total', groupBy: 'endpoint', after: null, limit } as const
   // The queries run one after the other, so that a request takes only one database connection per period. This costs little time, because the

@@ -67,7 +67,7 @@ async function addAttempts(sql: Database, payments: ProviderPayment[]) {
   const byPayment = Map.groupBy(rows, ({ paymentId }) => paymentId)
   return payments.map((payment) => ({
     ...payment,
-    // If a payment was requeued by hand, its attempts count from 1 again. Attempts with higher numbers are from before that.
+    // Requeuing a payment by hand restarts its attempts at 1. Attempts with higher numbers were made before that, so they are left out.
     failures: (byPayment.get(payment.paymentId) ?? []).filter(({ attempt }) => attempt <= payment.attempts),
   }))
 }

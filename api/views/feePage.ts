@@ -41,7 +41,7 @@ export const feePageHeaders = {
   'referrer-policy': 'no-referrer',
 }
 
-/** Maximum number of endpoints listed by name, so that a document prints on one page; the others share one row. */
+/** Maximum number of endpoints listed by name, so that a document prints on one page; the remaining endpoints share one row. */
 const listed = 24
 
 /** Renders fee documents as a page to print, with each network on a separate sheet. */

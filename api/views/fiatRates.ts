@@ -5,7 +5,7 @@ import { Refusal } from '../http/refusal.ts'
 
 const decimals = 12
 const unit = 10n ** BigInt(decimals)
-/** Number of days for which an earlier rate replaces a missing one: markets and central banks pause on weekends and holidays. */
+/** Maximum age in days of a rate that replaces a day's missing rate. No rates are published on weekends and holidays. */
 const maxAgeDays = 7
 const dayMs = 86_400_000
 

@@ -22,7 +22,7 @@ beforeAll(async () => {
 })
 afterAll(() => sql.end())
 
-/** Seeds two years of three keepers on two chains, with two batches a day; the first keeper settles the most. */
+/** Seeds two years of batches on two chains: three keepers send two batches a day each. Keeper 1 settles the most payments. */
 async function seedTwoYears(): Promise<void> {
   await sql`
     with block as (
@@ -158,7 +158,7 @@ test('behavior: a batch removed by a reorg leaves the sums; the gas of a transac
   expect(await sql`select from batch_recipient where chain_id = ${chainId}`).toHaveLength(0)
 })
 
-test('behavior: settlement times are shown only for many payments, and don’t include a reopened payment', async () => {
+test('behavior: settlement times are shown only for days or weeks with enough payments, and leave out a reopened payment', async () => {
   const provider = await seedProvider(sql)
   const chainTime = day.getTime() / 1000
   const ids: string[] = []

@@ -82,7 +82,7 @@ const nothing = { batches: 0, payments: 0, total: 0n, gasUsed: 0n, gasCost: 0n, 
 /**
  * Reads how long this gateway's payments took to settle. A payment counts in the interval in which it was accepted.
  *
- * @param least intervals with fewer payments are left out, so that no figure is about a single buyer
+ * @param least minimum number of payments: intervals with fewer are left out, so that no figure is about a single buyer
  */
 export async function readSettlementTimes(
   sql: Database,

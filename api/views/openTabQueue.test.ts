@@ -21,7 +21,7 @@ const line: OpenLine = {
 const times = { least: 5_000n, timeMs: 3_600_000 }
 
 describe('sumLines', () => {
-  test('default: returns both parts, the first purchase, and the latest time at which the first tab settles', () => {
+  test('default: returns the provider’s or the platform’s part, the time of the first purchase, and the latest time at which the first tab settles', () => {
     const lines = [line, { ...line, requests: 1, charged: 19n, firstAt: ago(50), openedAt: ago(55) }]
     const waiting = { paymentCount: 4, firstQueuedAt: ago(50), settlesAt: ago(-5) }
     expect(sumLines(lines, 0, times)).toEqual({ ...waiting, amount: 5_400n + 18n })
@@ -42,7 +42,7 @@ describe('sumLines', () => {
     })
   })
 
-  test('behavior: lines with no charge, or with too small a charge for a fee, add nothing', () => {
+  test('behavior: returns null if no line is charged, or if the charge is too small for a fee', () => {
     expect(sumLines([{ ...line, charged: 0n, requests: 0, firstAt: null }], 0, times)).toBeNull()
     expect(sumLines([{ ...line, charged: 9n }], 1, times)).toBeNull()
     expect(sumLines([], 0, times)).toBeNull()

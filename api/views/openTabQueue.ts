@@ -15,7 +15,7 @@ export type OpenTabQueue = {
 }
 
 export type OpenTabTimes = {
-  /** Minimum amount in USDC base units: a smaller tab waits for more purchases, and closes when its authorization expires. */
+  /** Minimum amount in USDC base units. A smaller tab waits for more purchases until its authorization expires, and then closes. */
   least: bigint
   /** Maximum time that a payment waits; a tab's wait begins when it is opened. */
   timeMs: number
@@ -37,7 +37,7 @@ const maxAgeMs = 10_000
 const maxNetworks = 100
 
 /**
- * Creates a reader of what is due to wallets on open tabs. Anyone may ask, and an answer takes a scan of the store that purchases are
+ * Creates a reader of what is due to wallets on open tabs. Anyone may ask, and each read scans the store that purchases are
  * written to. Therefore all wallets of a network share one read, which is at most ten seconds old, and a network is read once at a time.
  */
 export function createOpenTabQueues({
@@ -56,7 +56,7 @@ export function createOpenTabQueues({
   }
 
   const queues = createCache<number, WalletQueues>({
-    // Without this, callers that wait during a background read would make the cache start a second one.
+    // Returns the read that is running. Otherwise, a caller that waits during a background read would make the cache start a second read.
     load(chainId) {
       const current = reading.get(chainId) ?? readAll(chainId)
       reading.set(chainId, current)
@@ -80,7 +80,7 @@ export function createOpenTabQueues({
   }
 }
 
-/** Amounts due to each wallet, by half: providers' wallets and platforms' wallets. */
+/** Amounts due to each wallet. 0: providers' wallets; 1: platforms' wallets. */
 type WalletQueues = Record<0 | 1, Map<Address, OpenTabQueue>>
 
 function sumByWallet(lines: readonly OpenLine[], times: OpenTabTimes): WalletQueues {

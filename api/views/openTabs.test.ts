@@ -408,7 +408,7 @@ describe('GET /tabs/{tabId}/requests/{sequence}', () => {
     expect(await position(tab.tabId, 2)).toEqual(['voided', zeroHash])
   })
 
-  test('behavior: if the buyer settled a tab with another platform, none of its requests is settled', async () => {
+  test('behavior: shows no request as settled if the buyer settled the tab with another platform', async () => {
     const tab = await openedTab()
     const { paymentId } = (await tab.buy(shop)).body
     await tab.close()
@@ -419,7 +419,7 @@ describe('GET /tabs/{tabId}/requests/{sequence}', () => {
     expect((await position(tab.tabId, 1))[0]).not.toBe('settled')
   })
 
-  test('behavior: if an older state of the tab settled, the requests that it covers are settled', async () => {
+  test('behavior: if an older state of the tab settled, shows the requests that this state covers as settled', async () => {
     const tab = await openedTab()
     const { paymentId } = (await tab.buy(shop)).body
     await tab.buy(shop)
@@ -509,7 +509,7 @@ describe('GET /providers/{id}/receipts', () => {
 })
 
 describe('GET /settlements/status', () => {
-  // A new process answers each request, because a process shares what it has read with later requests.
+  // A new process answers each request, because a process caches what it has read.
   const statusOf = async (wallet: string) =>
     (await call<Body>(gateway.another(), 'GET', `/settlements/status?wallet=${wallet}`)).body
 
@@ -564,7 +564,7 @@ describe('GET /settlements/status', () => {
   })
 })
 
-/** A `fetch` without any server: it plays the seller, and passes requests for the gateway to the gateway's app. */
+/** A `fetch` that needs no server: it answers as the seller, and passes requests for the gateway to the gateway's app. */
 const fetchFrom =
   (seller: Shop): typeof fetch =>
   async (input, init) => {

@@ -94,7 +94,7 @@ export const operation = z
   })
   .openapi('Operation')
 
-/** Time in ms for which all callers get the same answer: the queue's depth takes a scan of the whole queue. */
+/** Time in ms for which all callers get the same answer, because computing the queue's depth scans the whole queue. */
 const keptMs = 5_000
 /** Maximum number of wallets shown per network's queue; wallets with the oldest payments come first. */
 const mostWallets = 100

@@ -113,7 +113,7 @@ export async function findPayers(sql: Database, query: PayersOptions): Promise<P
   const isAsked = sql`${within(sql, period, sql`accepted_at`)} and ${ofEndpoint(sql, endpointId)}`
   const order = sql`position desc, chain_id, payer`
   const last = after && positionOf(sort, after)
-  // The first comparison follows from the rest, but it lets the index scan begin at the page's position.
+  // The comparison `position <= last` follows from the other two, but it lets the index scan begin at the page's position.
   const isAfter =
     after === null
       ? sql`true`

@@ -154,7 +154,7 @@ const addDetailRoute = view('/providers/{id}/payers/{payer}', {
   ...providerViews,
   summary: 'Totals of one payer, and its purchases by endpoint',
   description:
-    'Sums over all networks of the payer. `revenue?payer=` has its sums over time, and `payments?payer=` lists its payments. ' +
+    'The payer’s sums over all networks. `revenue?payer=` returns these sums over time, and `payments?payer=` lists the payer’s payments. ' +
     '`testnet` defaults to real money if the payer has paid any.',
   query: z.object(periodFilters),
   answer: ['The payer', payer],

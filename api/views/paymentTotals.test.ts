@@ -219,7 +219,7 @@ describe('GET /providers/{id}/payments/totals', () => {
     })
   })
 
-  test("error: refuses another provider's key, and names the field of a filter that it refuses", async () => {
+  test("error: refuses another provider's key, and names the invalid field of a filter", async () => {
     const { status, body } = await call<Body>(
       gateway.app,
       'GET',

@@ -38,7 +38,7 @@ export const maxSummed = 500
 /** Maximum number of refunds that are read when a filter covers all payments of a time range. */
 const maxRefunds = 1_000
 
-/** More than the number of hours in two days on all networks. */
+/** Row limit that no query reaches: it exceeds the number of hours in two days times the number of networks. */
 const maxRevenueRows = 10_000
 
 const hourMs = 3_600_000
@@ -65,13 +65,13 @@ async function sumIn(sql: Queryable, filter: PaymentFilter, now: Date): Promise<
   if (!isStored || (status !== undefined && status !== 'settled')) return sumSales(sql, filter, now)
   if (status === undefined) return sumStored(sql, filter, now)
   const others = await sumSales(sql, filter, now, 'unsettled')
-  // Too many sales are unsettled to subtract them, so the newest sales are summed instead.
+  // There are too many unsettled sales to subtract them all, so only the newest settled sales are summed.
   if (others.since !== null) return sumSales(sql, filter, now)
   const all = await sumStored(sql, { ...filter, status: undefined }, now)
   return { ...all, totals: add([...all.totals, ...others.totals.map(negate)]) }
 }
 
-/** Sums whole hours from the stored sums and the open sales, and the rest sale by sale. */
+/** Takes whole hours from the stored sums and the open sales, and sums the incomplete hours at both ends sale by sale. */
 async function sumStored(sql: Queryable, filter: PaymentFilter, now: Date): Promise<PaymentTotals> {
   const { from = always.from, to = always.to } = filter
   const hours = { from: ceil(from, hourMs), to: floor(to, hourMs) }
@@ -93,7 +93,7 @@ async function sumStored(sql: Queryable, filter: PaymentFilter, now: Date): Prom
       .filter((edge) => edge.from < edge.to)
       .map((edge) => sumSales(sql, { ...filter, ...edge }, now)),
   )
-  // If an hour has too many sales, only its newest are read, so nothing before them is known exactly.
+  // If an hour has too many sales, only its newest sales are summed, so no exact sum exists for earlier sales.
   if (edges.some(({ since }) => since !== null)) return sumSales(sql, filter, now)
   const refunds = await sumRefunds(sql, { ...filter, ...hours })
   return {

@@ -50,7 +50,7 @@ const splitter = z.object({
 const tab = z.object({
   payload: z.string().openapi({
     description:
-      'Same form as a payment’s, but a ReceiveWithAuthorization that pays `tabSettlement`. Its validBefore is the expiry: the signed value also contains a hash of the other fields (docs/tabs.md)',
+      'Same form as a payment’s `payload`, but it is a ReceiveWithAuthorization that pays `tabSettlement`. Its validBefore holds only the expiry; the signed validBefore also contains a hash of the other fields (docs/tabs.md)',
   }),
   sequence: z.int(),
   rewardShare: z.int().openapi({
@@ -164,11 +164,11 @@ function createPendingBatches(sql: Database) {
       })
     }
 
-    // Stalled payments can be read before the search for due batches, although that search first returns deferred payments to the queue: a deferred
-    // payment is in no batch, so it is never stalled.
+    // The later search for due batches returns deferred payments to the queue. That can't change which payments are stalled, because only payments
+    // in a batch are stalled, and deferred payments are in none.
     const stalled =
       page > 0 ? [] : await readStalled(sql, { chainId, token: served.token }, now, mostPayments)
-    // A keeper settles a batch by its trigger: `high_value` payments settle one at a time.
+    // Payments are grouped by trigger, because keepers treat triggers differently: `high_value` payments settle one at a time.
     const batchOf = ({ feeRecipient, trigger }: StalledPayment) => `${feeRecipient} ${trigger}`
     for (const payments of Map.groupBy(stalled, batchOf).values()) {
       const ids = payments.map(({ id }) => id)
@@ -178,7 +178,7 @@ function createPendingBatches(sql: Database) {
     for (const due of await readDueBatches({ settings, from, page, now })) {
       // Isolated payments may fail and cost the settling keeper its gas, and other keepers didn't accept these payments.
       if (due.lane === 'isolated') continue
-      // A caller of the facilitator waits for these payments and may release them. A published payment can't be released.
+      // Payments of the facilitator aren't published: their caller may still release them, and a published payment can't be released.
       if (due.lane === 'facilitator') continue
       const payments = due.trigger === 'high_value' ? due.payments.slice(0, 1) : due.payments
       const ids = payments.map(({ id }) => id)

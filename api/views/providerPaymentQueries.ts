@@ -51,7 +51,8 @@ export const providerPayment = z
     transactionHash: wire.hashOut.nullable(),
     platformTransactionHash: wire.hashOut.nullable(),
     splitter: wire.addressOut.nullable().openapi({
-      description: 'Splitter that the one authorization pays; null: each part has a separate authorization',
+      description:
+        'Splitter that receives both parts by one authorization; null: each part has a separate authorization',
     }),
     paidOutAt: wire.isoSeconds
       .nullable()
@@ -118,7 +119,7 @@ type Row = Omit<ProviderPayment, 'payment_status' | 'tab' | 'network' | 'testnet
   requests: number
   /** Null: the payment is only reserved. */
   payment_status: PaymentStatus | null
-  /** The search stopped at this row, and may have more. */
+  /** The search that found this row stopped at it, and may have more rows. */
   isLast: boolean
 }
 
@@ -130,7 +131,7 @@ const rowsLookedAt = 5_000
  * Finds a provider's payments, newest or oldest first. Sales on tabs are included, one row per endpoint and hour.
  *
  * A status also depends on the chain, so no column contains it. The query uses an index to find all rows that may have the requested status, and then
- * computes the status of each. Rows with another status are discarded; a page reads a limited number of them. Filters by amount work in the same way,
+ * computes the status of each. Rows with another status are discarded. A page reads a limited number of rows. Filters by amount work in the same way,
  * because amounts have no index either.
  */
 export async function findProviderPayments(sql: Database, filters: PaymentFilters): Promise<PaymentPage> {
@@ -141,7 +142,7 @@ export async function findProviderPayments(sql: Database, filters: PaymentFilter
   let chunk = limit + 1
   for (let looked = 0; looked < rowsLookedAt; looked += chunk, chunk = Math.min(chunk * 4, 1_000)) {
     const rows = await readPayments(sql, { ...filters, after }, chunk)
-    // If a search stopped early, its remaining payments may come before those of other searches, so the page ends there.
+    // If a search stopped early, its remaining rows may come before rows of the other searches. So only rows up to its last row are in order.
     const end = rows.find(({ isLast }) => isLast)
     for (const row of end ? rows.slice(0, rows.indexOf(end) + 1) : rows) {
       if (!isWanted(row, filters)) continue
@@ -178,7 +179,7 @@ type Fragment = ReturnType<typeof settledBy>
 /**
  * Returns searches that find all sales of a status, each by an index in the order of the page. A search's row is named `k`.
  *
- * They may find other sales too: the status of each row is computed only once it is on the page.
+ * The searches may also find sales of other statuses, because a row's exact status is computed only once the row is on the page.
  */
 export function searchesOf(
   sql: Queryable,
@@ -216,7 +217,10 @@ export function searchesOf(
   }
 }
 
-/** Reads the first rows of all searches in one order. Rows with other statuses leave the database only if a search stopped at them. */
+/**
+ * Runs all searches and merges their rows in the order of the page. The database returns only rows that match the filters, and the row at which a
+ * search stopped, even if that row doesn't match.
+ */
 async function readPayments(sql: Database, filters: PaymentFilters, limit: number): Promise<Row[]> {
   const { status, txHash, after, minAmount, maxAmount } = filters
   const [direction, isAfter] = filters.oldestFirst ? [sql`asc`, sql`>`] : [sql`desc`, sql`<`]

@@ -78,7 +78,7 @@ export const paymentTotals = z
     }),
     since: wire.isoTime.nullable().openapi({
       description:
-        'Null: all payments are in the sums. Otherwise only payments accepted at this time or later, because there are too many: choose a shorter period',
+        'Null: the sums contain all payments. Otherwise there are too many payments, and the sums contain only those accepted at this time or later: choose a shorter period',
     }),
     isRefundedComplete: z.boolean().openapi({
       description: 'False: `refunded_usdc` covers only the 1,000 refunds that were requested last',

@@ -21,14 +21,14 @@ const receiptsQuery = paymentFilters.omit({ limit: true }).extend({
   }),
 })
 
-/** Like positions of payments, but requests on tabs also have numbers, which payments don't. */
+/** Positions of receipts: those of a payment, plus the request's number if the receipt is for a request on a tab. */
 const receiptPositions = createCursor({
   acceptedAt: timeField,
   paymentId: textField,
   sale: z.int().min(0).max(behindTab).optional(),
 })
 
-// Not a literal type, because Hono treats every type with "json" in its name as one JSON value.
+// The type is `string`, because Hono treats a literal type with "json" in its name as one JSON value.
 const jsonLines: string = 'application/jsonl'
 
 const getReceipts = route('get', '/providers/{id}/receipts', {
@@ -50,12 +50,12 @@ const getReceipts = route('get', '/providers/{id}/receipts', {
   },
 })
 
-/** Number of receipts signed without a pause: this takes 5 ms, during which the process serves no other request. */
+/** Number of receipts signed without a pause. Signing them takes 5 ms, during which the process serves no other request. */
 const pageSize = 200
 
 /**
- * Minimum age in ms of listed payments. A newer payment could still become visible after a later one, and a reader who continues after the
- * later payment would never see it.
+ * Minimum age in ms of listed payments. A newer payment could become visible only after a payment that was accepted later. A
+ * reader who continues after that later payment would never see it.
  */
 const unsettledOrderMs = 10_000
 
@@ -104,7 +104,7 @@ export function addProviderReceiptRoute(app: App, options: ProviderReceiptRouteO
         now: at,
       }
       const [{ payments, next }, tabs] = await Promise.all([
-        // A request's number doesn't apply to payments.
+        // Payments have no request number, so `sale` is removed.
         findProviderPayments(sql, { ...filters, ...page, after: after && { ...after, sale: undefined } }),
         readTabReceipts(options, {
           ...filters,
@@ -118,7 +118,7 @@ export function addProviderReceiptRoute(app: App, options: ProviderReceiptRouteO
       const found = ids.flatMap((id) => records.get(id) ?? [])
       // The status may have changed between the two reads.
       const own = found.filter((one) => status === undefined || one.status === status).flatMap(sign)
-      // If one of the two lists has more, nothing beyond its end is known yet.
+      // A list that has more continues after its `next`. Receipts after that position wait for a later page, so that the order stays right.
       const end = [next, tabs.next].filter((one) => one !== null).toSorted(byPosition)[0] ?? null
       const lines = [...own, ...tabs.receipts]
         .filter(({ position }) => end === null || byPosition(position, end) <= 0)
@@ -132,7 +132,7 @@ export function addProviderReceiptRoute(app: App, options: ProviderReceiptRouteO
   })
 }
 
-/** Orders by time, then by id; the requests of a tab by their numbers. */
+/** Orders by time, then by payment id, and the requests of a tab by their numbers. */
 function byPosition(a: PaymentPosition, b: PaymentPosition): number {
   return (
     a.acceptedAt.getTime() - b.acceptedAt.getTime() ||

@@ -33,7 +33,7 @@ const look = (paymentId: string, key?: string) =>
 const seller = (of: Shop) => ({ ...of, endpointIds: [of.endpointId] })
 const minutesAgo = (minutes: number) => new Date(Date.now() - minutes * 60_000)
 
-/** Seeds 12 requests of the shop, 8 later ones, and 5 of another shop. */
+/** Seeds a tab with 12 requests to the shop, later 8 more, and 5 requests to another shop. */
 const seed = (options: Partial<SeedTab> = {}) =>
   seedTab(gateway.database, {
     closedAt: minutesAgo(10),
@@ -321,7 +321,7 @@ test('behavior: a statement’s sums equal the revenue’s sums and the totals o
   expect(new Set(exported.split('\r\n'))).toEqual(new Set(csv.split('\r\n')))
 })
 
-test('behavior: requests on closed tabs are in a wallet’s queue, but fire no separate trigger', async () => {
+test('behavior: requests on closed tabs are in a wallet’s queue, but don’t count for its triggers', async () => {
   const { database } = gateway
   // Uses the chain's own USDC, because queues count only this token.
   const { token } = gateway.served
@@ -357,7 +357,7 @@ test('behavior: requests on closed tabs are in a wallet’s queue, but fire no s
   await failPayments(database, [retrying.paymentId])
   const { body: left } = await call<Body>(gateway.app, 'GET', `/settlements/status?wallet=${shop.wallet}`)
   expect(left).toMatchObject({ payment_count: 40, estimated_settlement: settlesAt })
-  // The operator's view shows them as tabs.
+  // The operator's view shows the requests as tabs, under the TabSettlement contract.
   const depths = await readQueueDepth(database, { chainId: gateway.served.network.chainId, token })
   expect(depths.find(({ payee }) => payee === seedTabSettlement)).toMatchObject({ isTabs: true })
 })

@@ -162,8 +162,8 @@ function toWalletQueue(
 }
 
 /**
- * The sales of a wallet that may still move, grouped by the keeper's next step. Amounts are what the wallet receives. Also contains the
- * wallet's queue as the triggers see it, without payments that settle alone.
+ * A wallet's sales that aren't final, grouped by the keeper's next step. Amounts are what the wallet receives. Also contains the
+ * wallet's queue as the triggers count it, without payments that settle alone.
  */
 type Work = WaitingPayments & {
   /** Number of waiting entries as the keeper claims them: one per payment or tab, without those that failed before. */

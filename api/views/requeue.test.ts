@@ -57,7 +57,7 @@ test("behavior: a payment that was considered final leaves the provider's sums w
   expect(await sums()).toEqual([{ failed: 0 }])
 })
 
-test("error: a NUL in any field is refused as the caller's mistake", async () => {
+test('error: refuses a NUL character in any field as `invalid_request`', async () => {
   const refused = { status: 400, code: 'invalid_request' }
   expect((await call(gateway.app, 'GET', '/payments/pay_%00')).body).toMatchObject(refused)
   const json = { name: 'a\0b' }
@@ -180,7 +180,7 @@ describe('POST /providers/{id}/payments/requeue', () => {
     expect(await read(theirs.paymentId)).toMatchObject({ payment_status: 'failed' })
   })
 
-  test('behavior: requeues all payments that match a filter, page by page, past those that stay failed', async () => {
+  test('behavior: requeues all payments that match a filter, page by page, even if some of them are refused', async () => {
     const payer = randomHex(20)
     const stays = { payer, validBefore: Math.floor(Date.now() / 1000) + 30 }
     const failed: string[] = []

@@ -11,7 +11,7 @@ import { useGateway, useShop } from '../../test/support/useGateway.ts'
 import { createProviderCap } from '../payments/verification/providerCap.ts'
 
 // Each test has one sale at some stage or with some result, before and after its authorization has expired. The list, its filter, revenue,
-// the statement and the cap must count it alike, whether it is a payment or was sold on a tab.
+// the statement and the cap must count the sale in the same way, whether it is a payment or was sold on a tab.
 
 const gateway = useGateway()
 const shop = useShop(gateway, beforeEach)

@@ -64,8 +64,8 @@ export const addSettlementStatusRoute = view('/settlements/status', {
       const isPlatform = wallet === settings.platformWallet
       if (!isPlatform) await requireKnownWallet(sql, { chainId, wallet })
       const question = { chainId, token, wallet, half: isPlatform ? (1 as const) : (0 as const), now: asOf }
-      // Read first: a tab that moves into the ledger during the request then counts twice for a few seconds, which is better than not
-      // counting at all.
+      // Open tabs are read before the ledger. A tab that moves into the ledger between the two reads is then counted twice for a few seconds. In
+      // the other order, it would not be counted at all.
       const openTabs = await readOpenTabs(question)
       const [indexedBlock, queue, isTooDear, costOf] = await Promise.all([
         heads.of(chainId),

@@ -451,7 +451,7 @@ describe('status', () => {
     expect(await estimate()).toEqual([null, 3_600_000])
     await see(20_000n, new Date(now + 5_000))
     expect(await estimate()).toEqual(['amount', age])
-    // An old cost says nothing about the current one.
+    // A cost observed more than ten minutes ago is ignored, because the current cost may differ.
     await see(20_001n, new Date(now + 10_000))
     await gateway.database`update settling_cost set seen_at = ${new Date(now - 600_001)}`
     expect(await estimate()).toEqual(['amount', age])
@@ -543,7 +543,7 @@ test('behavior: answers stay the same while the index is missing, and each answe
   await gateway.index()
 })
 
-test('behavior: until the index has counted a batch, which is known only from our receipt, the batch is numbered after all counted batches', async () => {
+test('behavior: a batch that is known only from our receipt is numbered after all batches that the index has counted', async () => {
   const wallet: Address = `0x${'d7'.repeat(20)}`
   const recipients = [received(wallet, 1, 10n)]
   const [{ last }] = await gateway.database<

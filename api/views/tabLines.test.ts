@@ -205,7 +205,7 @@ test('behavior: lists a tab line in each period with sales on it, but not if fil
   expect(await count('&status=verified')).toBe(1)
 })
 
-test('behavior: if another provider has the same wallet and shares, adds up their lines, and states what the other one sold on them', async () => {
+test('behavior: if another provider has the same wallet and shares, a tab line has both providers’ charges, and how much of them is the other provider’s', async () => {
   const twin = { ...seller(other), wallet: shop.wallet }
   await seed({
     sales: [

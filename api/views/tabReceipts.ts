@@ -30,7 +30,7 @@ const firstLine = 2 ** 40
 /** Position after everything on a tab. */
 export const behindTab = 2 ** 41
 
-/** Position at which a page of the provider's receipts ended, which may have been a payment. */
+/** Position at which a page of the provider's receipts ended, possibly at a payment. */
 type Position = Omit<TabReceiptPosition, 'sale'> & { sale?: number | undefined }
 
 export type TabReceiptFilter = {
@@ -86,7 +86,7 @@ export async function readTabReceipts(
     let sequence = after?.paymentId === paymentId ? (after.sale ?? 0) : 0
     const place = (sale: number) => ({ position: { acceptedAt: takenAt, paymentId, sale }, paymentId })
     const start = sequence
-    // A tab is deleted after its retention time.
+    // A tab that was deleted after its retention time is undefined, and has no request receipts.
     const positionOf = tab && (await readRequestPositions(options, tab))
     for (let isLast = tab === undefined; tab && positionOf && !isLast; ) {
       const asked = { ...question, after: sequence, limit: limit - looked }

@@ -77,7 +77,7 @@ const open = {
 
 /**
  * The ways in which a tab can end, with the provider's sums before and after the result is final. If another state of the tab settled, the amounts
- * that it left out may still arrive after a reorg. So they count as failed only once the result is final.
+ * that this state left out may still arrive after a reorg. So these amounts count as failed only once the result is final.
  */
 const endings: [
   string,

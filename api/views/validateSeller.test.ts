@@ -222,7 +222,7 @@ describe('limits', () => {
     expect(statuses.indexOf(429)).toBe(20)
   })
 
-  test('an address has a limit of connections per minute, regardless of the number of names', async () => {
+  test('an address has a limit of connections per minute, regardless of how many host names resolve to it', async () => {
     let requests = 0
     const { url } = await start((terms, at) => (request, response) => {
       requests++
