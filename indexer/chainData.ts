@@ -92,9 +92,9 @@ export function holdsChains(
 }
 
 /**
- * Resets the checkpoint of each of these chains to the chain's final block. Call this for the chains that a start of Ponder leaves out: at its start,
- * Ponder removes all chains' rows that aren't final, but resets only the checkpoints of the chains that it starts with. Otherwise, readers would see
- * a checkpoint that is newer than the rows.
+ * Resets the checkpoint of each of these chains to the chain's final block. Call this for the chains that a start of Ponder leaves out. When Ponder
+ * starts, it removes the rows that aren't final of all chains, but resets only the checkpoints of the chains that it starts with. Without this call,
+ * readers would see a checkpoint that is newer than the rows.
  */
 export function revertCheckpoints(
   databaseUrl: string,
@@ -115,8 +115,7 @@ export function revertCheckpoints(
  */
 export function releaseDeadLock(databaseUrl: string, schema: string): Promise<void> {
   return withSql(databaseUrl, async (sql) => {
-    // Postgres ends the session of a process that is gone immediately or, if the session is still running a query, a little later. So look several
-    // times.
+    // When a process is gone, Postgres ends its session at once, or a little later if the session is still running a query. So check several times.
     for (let attempt = 0; attempt < 20 && (await isInUse(sql, schema)); attempt++) {
       const [{ sessions }] = await sql<[{ sessions: number }]>`
         select count(*)::integer as sessions from pg_stat_activity

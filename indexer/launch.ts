@@ -27,7 +27,7 @@ export type Indexer = {
   port: number
   pid: number
   schema: string
-  /** Resolves when all past blocks are indexed and visible in the views. Rejects if Ponder ends before that. */
+  /** Resolves when the index has caught up with its chains and the views show it. Rejects if Ponder ends before that. */
   ready: Promise<void>
   /** Resolves with the exit code when Ponder has ended, for any reason. */
   exited: Promise<number | null>
@@ -78,7 +78,7 @@ export async function startIndexer(options: IndexerOptions): Promise<Indexer> {
   const child = spawn(
     process.execPath,
     [
-      '--max-semi-space-size=64', // receipts are large and short-lived: with more space, V8 moves fewer of them to the old generation
+      '--max-semi-space-size=64', // receipts are large and short-lived, so a larger young generation lets V8 move fewer of them to the old generation
       join(bundle, 'dist/esm/bin/ponder.js'),
       ...[isReader ? 'serve' : 'start', '--root', import.meta.dirname],
       ...['--config', `ponder.config${extname(import.meta.filename)}`],

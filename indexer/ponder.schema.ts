@@ -147,8 +147,8 @@ export const indexGap = onchainTable(
 )
 
 /**
- * A row for each chain with a missing receipt in `index_gap`. Each block reads only this row by its key, which is fast. A query of `index_gap` would
- * be raw SQL, for which Ponder creates a parser each time.
+ * A row for each chain with a missing receipt in `index_gap`. The handler of each block reads only this row by its key, which is fast. A query of
+ * `index_gap` would be raw SQL, for which Ponder creates a parser each time.
  */
 export const missingReceipt = onchainTable('missing_receipt', (t) => ({ chainId: t.integer().primaryKey() }))
 

@@ -54,7 +54,7 @@ type Filter = { fromBlock?: Hex; toBlock?: Hex; address?: unknown; topics?: unkn
 /** A node, and the range length that it accepts, as far as it is known. */
 type AskedNode = FilteredNode & { length: RangeLength }
 
-/** Maximum number of requests into which one of Ponder's requests is split. Ponder waits ten seconds for an answer. */
+/** Maximum number of requests into which one of Ponder's requests is split, because Ponder waits only ten seconds for the whole answer. */
 const mostParts = 16n
 /** Time at which each node that limits the rate may be used again, by URL. */
 const restsUntil = new Map<string, number>()
@@ -64,9 +64,9 @@ const longestRestMs = 60_000
 let filtered = 0
 
 /**
- * Replaces `fetch`, so that it removes data that the index doesn't need from each node's answers, and splits ranges that a node refuses. Passes on
- * anything else unchanged, including errors. Only rate limits get the status 429, which Ponder understands. The filter is behind `fetch`, because
- * Ponder accepts several nodes only as URLs.
+ * Replaces `fetch` by a function that removes data that the index doesn't need from each node's answers, and splits ranges that a node refuses. It
+ * passes on anything else unchanged, including errors; only the status of a rate limit becomes 429, which Ponder understands. The filter replaces
+ * `fetch`, because Ponder accepts several nodes only as URLs.
  *
  * @returns a URL for each node. Its host doesn't exist: only this process's `fetch` handles it.
  */
@@ -118,7 +118,7 @@ async function answer(node: AskedNode, body: string, signal: AbortSignal): Promi
 
 const calldataStart = '"input":"0x'
 
-/** Removes the calldata of a block's transactions. A regular expression takes ten times as long on such a long text. */
+/** Removes the calldata of a block's transactions. It uses `indexOf`, because a regular expression takes ten times as long on such a long text. */
 function withoutCalldata(body: string): string {
   let kept = ''
   let from = 0

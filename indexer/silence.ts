@@ -4,7 +4,7 @@ import type { Socket } from 'node:net'
 export const caughtUp = 'caught up'
 
 const tickMs = 1_000
-/** Maximum silence of Postgres in ms during a statement. While Ponder reads past blocks, its statements may run for two minutes. */
+/** Maximum silence of Postgres in ms during a statement. Until Ponder has caught up with the chain, its statements may run for two minutes. */
 let limitMs = 130_000
 
 /** Runs in Ponder's process. Shortens the limit when the launcher reports that Ponder has caught up, because statements are short from then on. */

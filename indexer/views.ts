@@ -13,8 +13,8 @@ import { withSql } from './withSql.ts'
 const viewsSchema = 'indexer'
 
 /**
- * Database indexes in addition to the primary keys, by table. They are built once, after all past blocks are indexed, which is faster than updating
- * them with each row.
+ * Database indexes in addition to the primary keys, by table. They are built once, when the index has caught up, which is faster than updating them
+ * with each row.
  */
 export const databaseIndexes = {
   authorization: [
@@ -113,7 +113,8 @@ async function untilCaughtUp(
       if (head === undefined) return true
       const block = ours.get(chainId) ?? -1n
       const other = shown.get(chainId) ?? 0n
-      // The views may show another chain with the same id, if a local chain was replaced.
+      // If the views show a block above the head, they still show another chain with the same id: a local chain that was replaced. This index can't
+      // and needn't reach that block.
       const isOfThisChain = other <= head
       return block >= (first[i] ?? 0n) && (block >= other || !isOfThisChain)
     })

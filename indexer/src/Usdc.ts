@@ -21,7 +21,7 @@ ponder.on('Usdc:Transfer', async ({ event, context }) => {
   }
 
   // A call of `settle` is most likely a batch, whose receipt is needed anyway. But anyone can make many such calls with another token, so only the
-  // first such call in a block fetches its receipt. The others are read from the block's logs.
+  // first such call in a block fetches its receipt. The remaining calls are read from the block's logs.
   const isFirst = lastBlock !== block.hash
   lastBlock = block.hash
   const to = transaction.to?.toLowerCase()

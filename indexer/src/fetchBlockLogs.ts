@@ -24,7 +24,7 @@ let last: { key: string; readings: BlockReadings | null } | undefined
  *
  * Anyone who pays for gas can send any number of transfers to the platform, so all transfers of a block together must cost only one call.
  *
- * @param transferLogIndex the position of a transfer in the block. An answer without it comes from a node that is behind.
+ * @param transferLogIndex the position of a transfer in the block. An answer without this log comes from a node that is behind.
  */
 export async function fetchBlockLogs(
   { chain }: Pick<Context, 'chain'>,

@@ -57,8 +57,8 @@ let lastCall = 0
 /**
  * Prefetches the receipts of the next batches while the current batch is handled. This only affects speed.
  *
- * Handlers run one after the other. Without prefetching, they would wait for each receipt in turn, which is slow for past blocks and for a block with
- * many batches. A batch that comes alone prefetches nothing.
+ * Handlers run one after the other. Without prefetching, they would wait for each receipt in turn, which is slow while the index catches up, and
+ * for a block with many batches. A batch that comes alone prefetches nothing.
  */
 export async function fetchAhead(
   { chain }: Chain,

@@ -88,11 +88,11 @@ export type Reading = {
   unreadable: Unreadable[]
   /** The log positions of the transaction's BatchSettled events for the token, in ascending order. */
   batches: number[]
-  /** The recipients of the transaction's batches of tabs, by the log position of BatchSettled. */
+  /** What each wallet received in the transaction's batches of tabs, keyed by the log position of the batch's BatchSettled. */
   paidByTabs: ReadonlyMap<number, Received>
 }
 
-/** The sums that each wallet received in a batch. */
+/** The number of payments and the amount that each wallet received in a batch. */
 export type Received = ReadonlyMap<Hex, { paymentCount: number; total: bigint }>
 
 /** A TabsSettled event: the settled tabs of a batch, in order. */
@@ -108,7 +108,7 @@ type TabBatch = { logIndex: number; tabs: { packed: Hex; providers: ReadonlySet<
  *
  * A batch of tabs logs TabsSettled between its last AuthorizationUsed and its BatchSettled. TabsSettled doesn't contain the token, but BatchSettled
  * does. A malicious token can call the contract again before its own batch logs BatchSettled. The logs of such an inner batch are complete by then,
- * so each BatchSettled belongs to the last TabsSettled that has none yet.
+ * so each BatchSettled belongs to the last TabsSettled before it that has no BatchSettled yet.
  */
 export function readReceipt(logs: readonly ReceiptLog[], addresses: Addresses): Reading {
   const { settlement, tabSettlement, token } = addresses
@@ -228,7 +228,7 @@ function readTabs({ topics, data }: ReceiptLog): TabBatch['tabs'] {
   return tabs
 }
 
-/** Returns the recipients of a batch of tabs. A provider is paid for its tabs. The platform and the wallet that settled are paid for all tabs. */
+/** Returns what each wallet received in a batch of tabs. A provider is paid for its own tabs, the platform and the settling keeper for all tabs. */
 function readPaid(
   logs: readonly ReceiptLog[],
   { logIndex, tabs }: TabBatch,

@@ -161,7 +161,7 @@ async function countForKeeper(
       total: row.total + more.total,
       gasUsed: row.gasUsed + more.gasUsed,
       gasCost: row.gasCost + more.gasCost,
-      // A batch that is read late may be older than the last one.
+      // A batch that is read late may be older than the keeper's newest recorded batch.
       lastBlockTime: row.lastBlockTime > blockTime ? row.lastBlockTime : blockTime,
     }))
 }

@@ -72,7 +72,7 @@ test('behavior: indexes the other networks while one network is down, and indexe
   const both = await start()
   expect(both.leftOut).toEqual([])
   const { blockNumber: late } = await settleOne(base, 300n)
-  // Each start removes all rows that aren't final, for every network, and reads them again.
+  // Each start removes the rows that aren't final, of every network, and reads their blocks again.
   await Promise.all([both.untilIndexed(8453, late), both.untilIndexed(31337, early)])
   expect(await readTotals(both)).toEqual([
     [8453, 200n],

@@ -110,7 +110,7 @@ describe('transfers of strangers to the platform cost a bounded number of calls 
     expect(await readRows(hashes)).toEqual(payments.map(({ fee: { nonce, value } }) => ({ nonce, value })))
   })
 
-  test('behavior: calls of settle with a token that sends dust cost two calls per block', async () => {
+  test('behavior: settlements of a token that sends dust cost two calls to the node per block', async () => {
     const token = await createDustToken()
     const buyer = await chain.createBuyer()
     const lures = await Promise.all(
@@ -164,7 +164,7 @@ describe('index gaps are read again automatically', () => {
   const readBatch = (hash: Hex) =>
     index.sql`select sequence, authorizations, fee_total from indexer.batch where tx_hash = ${hash}`
 
-  test('behavior: reads a batch once a node has its receipt, and again after a reorg of the block in which it was read', async () => {
+  test('behavior: reads a batch once a node has its receipt, and again after a reorg of the block in which the receipt was read', async () => {
     const buyer = await chain.createBuyer()
     const pay = () => chain.signPayment(buyer, providerA, 9_500n, 500n)
     const [last] = await index.sql<{ sequence: number }[]>`

@@ -408,7 +408,7 @@ describe('the index follows the chain', () => {
     expect(inserted.length).toBeGreaterThan(0)
   })
 
-  test('behavior: a reorg removes a batch, which returns with its new block when it is mined again', async () => {
+  test('behavior: a reorg removes a batch, and the batch is indexed with its new block when it is mined again', async () => {
     const buyer = await chain.createBuyer()
     const item = await chain.signPayment(buyer, providerA, 9_500n, 500n)
     const kept = await chain.settle([await chain.signPayment(buyer, providerA, 1n, 1n)])
@@ -430,7 +430,7 @@ describe('the index follows the chain', () => {
     await chain.client.mine({ blocks: 1 })
     await chain.client.mine({ blocks: 1 })
     await until(async () => (await readTransaction(gone)).batches.length === 0)
-    // If the chain's head first seems to move back, Ponder reverts one block too many, and reads it again with the next block.
+    // If the chain's head first seems to move back, Ponder reverts one block too many. It reads that block again together with the next block.
     await vi.waitFor(async () => expect(await walletOf(providerA)).toEqual(before), { timeout: 240_000 })
 
     // Mine the same transaction again, but after another one in the block. The hash is the same, but the log positions aren't, so

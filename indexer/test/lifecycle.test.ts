@@ -15,7 +15,7 @@ import { watchViews } from './views.ts'
 const { track, end } = trackRunning()
 
 describe('restarts', () => {
-  test('behavior: the views move without a gap from an old version to a new version when the new version has caught up', async () => {
+  test('behavior: the views move without a gap from the old version’s index to the new version’s index once that has caught up', async () => {
     const chain = await track(startTestChain())
     const databaseUrl = await createTestDatabase()
     const old = await track(startTestIndexer(databaseUrl, [chain]))

@@ -27,7 +27,7 @@ describe('the chain is not the one that was indexed', () => {
     expect(await first.sql`select nonce from indexer.authorization where batch_log_index is null`).toEqual([
       { nonce: direct.fee.nonce },
     ])
-    // Ponder reads only the batch's event of a batch's transaction, and never the calldata.
+    // Of a batch's transaction, Ponder stores only the BatchSettled event, and never the calldata.
     expect(
       await first.sql`select l.topic0, t.input from ponder_sync.logs l
         join ponder_sync.transactions t using (chain_id, block_number, transaction_index)
@@ -62,7 +62,7 @@ describe('the chain is not the one that was indexed', () => {
     for (let i = 0; i < 35; i++) await old.client.mine({ blocks: 1 })
     await first.untilIndexed(31337, blockNumber + 35n)
     await end(first)
-    const again = await track(startTestIndexer(databaseUrl, [old])) // reads the past blocks, and caches them
+    const again = await track(startTestIndexer(databaseUrl, [old])) // reads the existing blocks, and caches them
     await end(again)
     await end(old)
 

@@ -168,7 +168,7 @@ describe('only the token’s logs, in their order, are proof', () => {
     ])
   })
 
-  test('behavior: authorizations that were used before the previous batch’s event, or before a batch’s first authorization, do not belong to the batch', () => {
+  test('behavior: a batch that settled n authorizations has the last n before its event, and none from before the previous batch’s event', () => {
     const pair = (n: number) => [used(n), transfer(BigInt(n))]
     const { entries } = read(
       ...[...pair(1), ...pair(2), settled('0x10')],

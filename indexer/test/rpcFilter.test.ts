@@ -70,7 +70,7 @@ async function ask(method: string, ...params: unknown[]) {
 
 const transfersOf = { topics: [transfer], fromBlock: '0x1', toBlock: '0x2' }
 
-test('default: keeps only the logs of a block that the index reads; if a log belongs to a batch’s transaction, keeps only the batch event', async () => {
+test('default: keeps only the logs that the index reads; of a batch’s transaction, keeps only the batch event', async () => {
   answers = () => ({ body: { result: [fee, batch, direct, ofAnotherToken, besideIt, ...elsewhere] } })
   expect(await ask('eth_getLogs', { blockHash })).toMatchObject({ id: 7, result: [batch, direct, besideIt] })
 })
@@ -107,7 +107,7 @@ test('default: removes the calldata of a block’s transactions, and passes on a
   expect((await ask('eth_chainId')).result).toEqual({ method: 'eth_chainId', input: '0xab01' })
 })
 
-test('error: passes on the node’s errors, in the status or in the body', async () => {
+test('error: passes on a node’s error unchanged, whether it is in the status or in the body', async () => {
   for (const filter of [transfersOf, { blockHash }]) {
     answers = () => ({ status: 429, body: { error: 'slower' } })
     expect(await ask('eth_getLogs', filter)).toEqual({ status: 429, error: 'slower' })

@@ -48,7 +48,7 @@ test.each([
   'behavior: the views are created even if Postgres restarts while the launcher %s',
   async (_, statement, table) => {
     const { sql, proxy, behind, served } = await createIndex()
-    // An earlier attempt has left this schema.
+    // Simulates an earlier attempt that was interrupted and left this schema.
     await sql`create schema indexer_next`
     await sql`create table indexer_next.held ()`
     const lines: string[] = []
