@@ -4,7 +4,7 @@ import { BaseError, type Hex, type PublicClient } from 'viem'
 /**
  * The result of sending a transaction to the nodes.
  *
- * `unknown` means that the transaction may have been broadcast. Its hash is known, so a later call can find out.
+ * `unknown` means that the transaction may have been broadcast. Its hash is known, so a later call can ask whether it was mined.
  */
 export type BroadcastResult =
   | { status: 'sent' }

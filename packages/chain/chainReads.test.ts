@@ -40,7 +40,7 @@ test('default: reads many payers in two calls, and returns their states in order
       ...fresh,
       blockNumber,
       balance: rich.includes(payer) ? 2n ** 63n - 1n : 0n,
-      // USDC's own address has code, and it blacklists itself.
+      // The payer at index 100 is USDC itself, which has code, and which has blacklisted its own address.
       hasCode: i === 100,
       isBlacklisted: i === 100,
     })),
@@ -61,7 +61,7 @@ test('default: returns which nonces were used', async () => {
   expect(alone.isUsed).toEqual([true, false])
 })
 
-test('behavior: reads everything that a decision needs at the same block, even if several calls are necessary', async () => {
+test('behavior: reads all payers of one decision at the same block, even if this takes several calls', async () => {
   const { served } = gateway
   const asked: bigint[] = []
   const client = {

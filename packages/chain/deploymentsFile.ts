@@ -21,8 +21,8 @@ export function locateDeployments(env: Environment, { isCheckout, folder }: Plac
 }
 
 /**
- * Returns the same file as {@link locateDeployments}; undefined if no deployment was recorded there, so that the addresses of
- * this version apply.
+ * Returns the file of {@link locateDeployments}. Returns undefined if the addresses that are part of this version apply: the file is
+ * the committed one, or doesn't exist yet.
  */
 export function findDeployments(env: Environment, place: Place = here()): string | undefined {
   const path = locateDeployments(env, place)

@@ -1,7 +1,7 @@
 import { ChainUnavailable } from '@tollkeeper/runtime/dependencies'
 
 /**
- * Asks every RPC, and fails if one of them didn't respond: that RPC may have the result that the others don't have.
+ * Asks every RPC, and fails if one of them didn't respond, because only that RPC may have the result.
  *
  * @throws {ChainUnavailable} if any call failed, with the first cause.
  */
@@ -19,7 +19,7 @@ export async function askEverywhere<Client, Answer>(
   return settled.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []))
 }
 
-/** Asks every RPC and returns all responses; throws only if there is none. */
+/** Asks every RPC and returns all responses. Throws only if no RPC responded. */
 export async function askAny<Client, Answer>(
   clients: readonly Client[],
   ask: (client: Client) => Promise<Answer>,

@@ -126,7 +126,7 @@ describe('a batch of tabs', () => {
     expect(tabBatchGasLimit({ ...shape, tabs: 1 }, long)).toBe(calldataFloor(long))
   })
 
-  test('behavior: requires at least as high an amount per unit of gas from a tab of many lines as from a tab of one line', () => {
+  test('behavior: the minimum amount per unit of gas is at least as high for a tab with many lines as for a tab with one line', () => {
     const gasOf = (lines: number) => estimateTabBatchGas({ tabs: 1, lines, splits: lines, hasCode: false })
     for (const lines of [2, 8, 20, maxTabLines]) {
       const [perGas, ofOneLine] = [lines, 1].map(

@@ -91,7 +91,7 @@ export function countSweepsThatFit(shape: BatchShape, cut: bigint = batchGasCut)
 /**
  * Gas that a batch of tabs reserves per tab, line and payout, so that the contract can pay out everything that settled, however
  * much gas a call used. contracts/TabSettlement.sol has the same numbers as minimums. If a fork makes opcodes more expensive,
- * raise them here: the calldata contains them.
+ * raise these reserves. The contract needs no change, because each call of it contains the reserves.
  */
 export const tabReserves = { tabGas: 500n, lineGas: 250n, payoutGas: 55_000n } as const
 /** Number of payouts that each batch of tabs makes in addition to the payouts to providers: the platform's part, and the reward. */

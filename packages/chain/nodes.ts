@@ -1,8 +1,8 @@
 import { fallback, type Transport } from 'viem'
 
 /**
- * Number of blocks by which a node may be behind the furthest node without losing its place in the order. The larger of this tolerance and {@link
- * maxBehindMs} applies.
+ * Number of blocks by which a node may be behind the most advanced node without losing its place in the order. The larger of this tolerance
+ * and {@link maxBehindMs} applies.
  */
 const maxBehindBlocks = 2
 /** The tolerance in ms. On chains with fast blocks, it permits more blocks than {@link maxBehindBlocks}. */
@@ -17,7 +17,7 @@ const judgementEndsMs = 10_000
  */
 const slowestBlockMs = 1_000
 const localChainId = 31337
-/** Number of unanswered checks in a row after which calls to all nodes leave out a node. */
+/** Number of unanswered checks in a row after which a node is left out of calls that go to all nodes. */
 const goneAfter = 3
 
 /** The nodes of one network, in the order of their URLs. */
@@ -34,9 +34,9 @@ type NodeState = { head: bigint | null; misses: number; isOtherChain: boolean }
  * Ranks nodes by their head: a node that doesn't respond, doesn't advance, or returns old heads comes last. viem's `fallback`
  * would keep using such a node while it responds at all, and a keeper that trusts it settles nothing.
  *
- * A head can also be too high to be true. That is so if no other node is near it, and if it is further ahead than the number of
- * blocks that can have been mined since two nodes last agreed. The node that returned such a head comes last, and the other nodes
- * aren't treated as behind.
+ * A head can also be too high to be true. It is compared with the last head on which two nodes agreed. It is too high if no other node
+ * is near it, and if fewer blocks can have been mined since that agreement. The node that returned it then comes last, and the other
+ * nodes aren't treated as behind.
  *
  * Sends checks only while calls are made, and only if there are several nodes.
  */

@@ -59,7 +59,7 @@ const threeDigits = new Intl.NumberFormat('en', {
 })
 
 /**
- * Formats 10^-12 USD with three significant digits, or whole cents if that is more.
+ * Formats an amount of 10^-12 USD in dollars, with three significant digits or two decimals, whichever is more precise.
  *
  * @example
  * formatPicoUsd(711_750_000n)
@@ -69,7 +69,7 @@ export function formatPicoUsd(pico: bigint): string {
   return threeDigits.format(exactPicoUsd(pico) as `${number}`)
 }
 
-/** Formats 10^-12 USD as a decimal with all 12 decimals. */
+/** Formats an amount of 10^-12 USD in dollars, with all 12 decimals. */
 export function exactPicoUsd(pico: bigint): string {
   const text = (pico < 0n ? -pico : pico).toString().padStart(13, '0')
   return `${pico < 0n ? '-' : ''}${text.slice(0, -12)}.${text.slice(-12)}`

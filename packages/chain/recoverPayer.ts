@@ -14,7 +14,7 @@ const publicKey = new Uint8Array(65)
  * Native secp256k1 takes 58 µs for a signature, viem's portable implementation 1,560 µs.
  *
  * @param questions the signatures, each of {@link questionLength} bytes.
- * @returns 1 for each signature that does, 0 for each that doesn't.
+ * @returns 1 for each signature that recovers to its address, 0 for each other signature.
  */
 export function areSigned(questions: Uint8Array): Uint8Array {
   const answers = new Uint8Array(questions.length / questionLength)

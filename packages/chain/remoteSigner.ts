@@ -11,7 +11,7 @@ import { SignerError, type SigningAccount, type Transaction } from './signTransa
 export type RemoteSignerOptions = {
   /** URL in the form `https://user:password@host/path`. User and password are sent as Basic authorization. */
   url: string
-  /** Authorities that may have signed the signer's certificate. They replace the system's. */
+  /** Authorities that may have signed the signer's certificate. They replace the system's authorities. */
   ca?: string | undefined
   /** Our client certificate, and its key. */
   cert?: string | undefined

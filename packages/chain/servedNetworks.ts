@@ -21,7 +21,7 @@ import {
 import type { NetworkSettings } from './networkSettings.ts'
 import { createNodes } from './nodes.ts'
 
-/** A network of our tables, whose chain was checked against them. */
+/** A network that this process serves. Its chain was checked against our tables of networks and deployments. */
 export type ServedNetwork = {
   network: Network
   deployment: Deployment
@@ -135,7 +135,7 @@ function throwAsViem(error: unknown): never {
 
 /**
  * @throws {ChainUnavailable} if the chain isn't responding.
- * @throws Error if it doesn't match our tables.
+ * @throws Error if the chain doesn't match our tables.
  */
 async function checkChain(
   client: PublicClient,

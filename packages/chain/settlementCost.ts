@@ -75,7 +75,7 @@ export function tabDataWords({ tabs, lines, splits }: Omit<TabBatchShape, 'hasCo
 
 /**
  * Returns sample calldata of a batch of this shape. The fee for data depends on its compressed size (FastLZ, since Fjord): payers,
- * nonces and signatures don't compress; amounts, windows and derived nonces nearly vanish.
+ * nonces and signatures don't compress; amounts, validity windows and derived nonces compress to almost nothing.
  */
 export function sampleCalldata({ pairs, singles, payees, sweeps = 0 }: BatchShape): Hex {
   let word: Hex = keccak256('0x01')
