@@ -83,7 +83,7 @@ contract GasTest is SettlementTest {
         vm.assertEq(_measure(payments, "150 payments, new providers"), _repeat(0x11, 150), "outcomes");
     }
 
-    /// The payments for which the gas suffices settle. The others aren't tried, and nothing is lost.
+    /// The payments for which the gas suffices settle. The remaining payments aren't tried, and nothing is lost.
     function test_gas_mostPaymentsThatFit() public {
         bytes memory outcomes = _measure(_payments(200, false), "");
         uint256 most;

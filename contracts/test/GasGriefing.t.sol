@@ -76,8 +76,8 @@ contract GasGriefingTest is SettlementTest {
             if (reached > most) most = reached;
             vm.revertToState(state);
         }
-        vm.assertEq(least, 1, "the least number reached");
-        vm.assertTrue(most >= 2 * payments.length - 1, "the greatest number reached");
+        vm.assertEq(least, 1, "the smallest number that was tried");
+        vm.assertTrue(most >= 2 * payments.length - 1, "the largest number that was tried");
     }
 
     function test_griefing_aBurnerNeverRevertsTheOthers() public {

@@ -338,8 +338,8 @@ contract OutcomesTest is SettlementTest {
         _check(payment, terms, 0x21, signatures);
     }
 
-    /// Three copies of one signature. The signature's length isn't a multiple of 32, and the rest of its last word
-    /// must not reach the token.
+    /// Packs a payment whose signatures are long: each consists of three copies of a plain signature. Its length isn't a
+    /// multiple of 32, and the padding of its last word must not reach the token.
     function _long(Terms memory terms)
         private
         view

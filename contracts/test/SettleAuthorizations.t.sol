@@ -255,14 +255,14 @@ contract SettleAuthorizationsTest is SplitterTest {
                 bytes memory outcomes = abi.decode(answer, (bytes));
                 uint256 reached;
                 while (reached < 4 && outcomes[reached] == 0x10) ++reached;
-                vm.assertEq(usdc.balanceOf(address(0xCAFE)), reached * 47_500, "what was reached");
+                vm.assertEq(usdc.balanceOf(address(0xCAFE)), reached * 47_500, "what the recipient received");
                 for (uint256 k = reached; k < 4; ++k) vm.assertTrue(outcomes[k] == 0, "the rest isn't tried");
                 if (reached < least) least = reached;
                 if (reached > most) most = reached;
                 vm.revertToState(state);
             }
-            vm.assertEq(least, 1, "the least that was reached");
-            vm.assertEq(most, 4, "the most that was reached");
+            vm.assertEq(least, 1, "the smallest number that settled");
+            vm.assertEq(most, 4, "the largest number that settled");
         }
     }
 

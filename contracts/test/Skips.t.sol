@@ -81,7 +81,8 @@ contract SkipsTest is SplitterTest {
         vm.assertEq(_settle(payments), hex"21112111", "outcomes");
     }
 
-    /// The contract forgets a payer's failure once it tries another payer. The caller chooses the order.
+    /// The contract forgets a payer's failure once it tries another payer. So in a batch that isn't sorted by payer, one
+    /// payer can fail several times. The caller, who pays for the gas, chooses the order.
     function test_behavior_unsorted() public {
         IBatchSettlement.Payment[] memory payments = _of(_buyers(hex"0001000100"));
         (payments[0], payments[3]) = (_forged(_of(0, 0)), _forged(_of(1, 3)));

@@ -328,7 +328,7 @@ contract SplittersTest is SplitterTest {
         vm.assertTrue(success, "a token that burns all gas is reported like any other failure");
         uint256 gasUsed = gasBefore - gasleft();
         vm.assertLe(gasUsed, 3_010_000, "gas");
-        // The factory sets no gas limit: a fixed one would be too low on a chain on which a transfer costs more.
+        // The factory sets no gas limit, because a fixed limit would be too low on a chain on which a transfer costs more gas.
         vm.assertGe(gasUsed, 2_900_000, "the sweep gets all gas");
     }
 

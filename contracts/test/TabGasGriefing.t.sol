@@ -40,8 +40,9 @@ contract TabGasGriefingTest is TabTest {
     }
 
     /// Settles with increasing gas limits, in steps small enough to hit the limit at which a tab is tried with barely
-    /// enough gas. More gas never settles fewer tabs. If the gas doesn't suffice for the first tab, the second
-    /// tab's wallet, which burns all of its gas, isn't the reason.
+    /// enough gas. Checks that more gas never settles fewer tabs. If not even the first tab settles, also checks that this
+    /// isn't caused by the second tab's wallet, which burns all of its gas: without the wallet's code, the first tab doesn't
+    /// settle either.
     function _sweep(Packed memory packed, bytes memory expected, uint256 from, uint256 to, uint256 step) private {
         bytes memory data = _call(packed);
         address burner = address(uint160(packed.tabs[1].head >> 96));
@@ -54,7 +55,7 @@ contract TabGasGriefingTest is TabTest {
             vm.assertGe(reached, most, "what settled stays settled");
             most = reached;
             if (reached > 0) continue;
-            // As a plain account, the burner fails at little cost.
+            // Without its code, the burner is a plain account, whose tab fails at little cost.
             vm.etch(burner, "");
             (reached,) = _settleWith(data, expected, gasLimit);
             vm.revertToState(state);
@@ -212,7 +213,8 @@ contract TabGasGriefingTest is TabTest {
             for (uint256 more; more < 2; ++more) {
                 uint256 state = vm.snapshotState();
                 ITabSettlement.Batch memory batch = _tabBatch();
-                // Everything else needs up to a million gas, so three million suffice for a reserve of two, not of three.
+                // The rest of the call needs up to 1,000,000 gas. So the 3,000,000 gas below suffice for a reserve of 2,000,000,
+                // but not for one of 3,000,000.
                 uint64 reserve = (2_000_000 + uint64(more) * 1_000_000) / counts[i];
                 if (i == 0) batch.tabGas = reserve;
                 else if (i == 1) batch.lineGas = reserve;

@@ -290,8 +290,8 @@ contract TabOutcomesTest is TabTest {
 
     // Contract wallets.
 
-    /// Packs a tab whose signature is three copies of one signature in a row. Its length isn't a multiple of 32, and
-    /// the rest of its last word must not reach the token.
+    /// Packs a tab with a long signature, which consists of three copies of a plain signature. Its length isn't a multiple
+    /// of 32, and the padding of its last word must not reach the token.
     function _long(uint256 index) private returns (Packed memory packed) {
         Bill memory bill = _bill(index);
         bill.from = address(new ContractWallet(vm.addr(bill.key)));

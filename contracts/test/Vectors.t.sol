@@ -123,7 +123,7 @@ contract VectorsTest is SettlementTest {
             terms.fee == 0 ? bytes(hex"10") : bytes(hex"11"),
             name
         );
-        // The next vector may have the same buyer as a plain account.
+        // Removes the wallet's code, because the next vector's buyer may be a plain account with this address.
         vm.etch(terms.from, "");
         vm.warp(NOW);
     }

@@ -112,7 +112,7 @@ abstract contract SettlementTest {
         address implementation =
             _create(vm.parseBytes(vm.replace(unlinked, "__$715109b5d747ea58b675c6ea3f0dba8c60$__", library_)));
         bytes memory proxy = vm.parseBytes(_creationCode("v1/FiatTokenProxy.sol/FiatTokenProxy.json"));
-        // The proxy's admin is its creator, which can't use it as a token. So another contract creates it.
+        // A proxy's creator becomes its admin, and the admin can't call the token through the proxy. So another contract creates it.
         return new Creator().create(bytes.concat(proxy, abi.encode(implementation)));
     }
 
