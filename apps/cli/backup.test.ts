@@ -20,7 +20,7 @@ const run = (...args: string[]) =>
 const list = async () => JSON.parse((await run('list', '--json')).stdout) as { takenAt: string }[]
 
 describe('tollkeeper backup', () => {
-  test('default: reports that no backup is recorded, and uses the time at which the database was created instead', async () => {
+  test('default: reports that no backup is recorded, and counts the age of the backup from the creation of the database', async () => {
     expect((await run('list')).stdout).toMatch(/^No backup is recorded\. Run `tollkeeper backup record`/)
     expect(await readBackupTime(sql)).toEqual(await readCreation(sql))
   })

@@ -71,8 +71,8 @@ afterAll(async () => {
 const run = (args: string[], env: Record<string, string> = {}) => runCliHere(args, { cwd: folder, env })
 
 /**
- * Runs a command in a separate process. This file does so once for each kind of command, and for the commands that are programs
- * themselves.
+ * Runs a command in a separate process, as a shell does. At least one test of each kind of command uses this function; the other
+ * tests call `run`, which is quicker.
  */
 const runProcess = (args: string[], env: Record<string, string> = {}, stdin = '') =>
   runCli(args, { cwd: folder, env, stdin })

@@ -145,7 +145,7 @@ describe('tollkeeper doctor', () => {
     expect((await examine()).checks.get('sales')?.status).toBe('ok')
   })
 
-  test('behavior: warns of prices above the default limits of other clients, with advice', async () => {
+  test('behavior: warns of prices above the default limits of plain x402 clients, with advice', async () => {
     const sell = async (price: string) => {
       await openShop(gateway.app, price)
       return (await examine()).checks.get('prices')
@@ -313,7 +313,7 @@ describe('tollkeeper doctor', () => {
       /no code at 0x.* → .*tollkeeper deploy --network base-sepolia, before/,
     )
     expect(undeployed.checks.get('base-sepolia: index')?.found).toBe(
-      'skipped: it needs the contracts on base-sepolia, which it reads',
+      'skipped: it needs the contracts on base-sepolia, whose events it contains',
     )
 
     // Without node and database, the checks that depend on them are skipped.

@@ -97,7 +97,7 @@ test.each(all)('the help texts of %s are plain sentences', (_, command) => {
 /** These commands print no data, or always use another format. */
 const withoutJson = [
   ...['start', 'dev', 'api', 'keeper', 'indexer', 'mcp buy', 'mcp sell'],
-  // A script.
+  // Prints a script.
   'completion',
 ]
 

@@ -140,8 +140,8 @@ function loadNetworks(args: readonly string[]): void {
 }
 
 /**
- * Variables that a `.env` of the working directory can't set, because that folder may be a stranger's repository: the file of the
- * stored API keys, and whether a gateway's certificate is checked.
+ * Variables that a `.env` of the working directory can't set, because that folder may be a stranger's repository. They determine
+ * which file of stored API keys is read, and whether a gateway's certificate is checked.
  */
 const notFromFolder = new Set(['HOME', 'XDG_CONFIG_HOME', 'NODE_TLS_REJECT_UNAUTHORIZED'])
 

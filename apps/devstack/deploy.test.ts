@@ -45,7 +45,7 @@ test.each(publicNetworks)(
   },
 )
 
-test('deploys to a network of NETWORKS_FILE, at the same addresses, with enough gas for data on Arbitrum', async () => {
+test('deploys to a network of NETWORKS_FILE at the usual addresses, with enough gas for the transaction data if it is an Arbitrum chain', async () => {
   const definition = {
     chainId: 7_000_001,
     usdc: '0x5afe5afe5afe5afe5afe5afe5afe5afe5afe5afe',

@@ -46,7 +46,7 @@ function addBuying(mcp: Command): void {
     )
     .option(
       '--allow-host <host>',
-      'reach and pay only this host, repeatable: api.example, http://127.0.0.1:8080 (default: any public host, by https)',
+      'reach and pay only this host, such as api.example or http://127.0.0.1:8080; repeat the flag to allow several (default: any public host, by https)',
       (host: string, hosts: string[]) => [...hosts, host],
       [],
     )

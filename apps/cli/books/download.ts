@@ -61,7 +61,7 @@ export async function showFeeDocument(flags: FeeDocumentFlags): Promise<void> {
   const header = ['document', 'network', 'payments', 'gross USDC', 'rate', 'fee USDC', 'net USDC']
   const table = rows.length === 0 ? 'No fees were booked.' : formatTable(header, rows)
   process.stdout.write(
-    `${paint('bold', title)}\n${table}\nPage to print: tollkeeper fee-document --month ${month} --file fees-${month}.html\n`,
+    `${paint('bold', title)}\n${table}\nFor a page that you can print: tollkeeper fee-document --month ${month} --file fees-${month}.html\n`,
   )
 }
 

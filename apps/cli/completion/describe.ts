@@ -25,7 +25,7 @@ export function describeProgram(program: Command): DescribedCommand[] {
 }
 
 function walk(command: Command, path: string[], shared: DescribedFlag[]): DescribedCommand[] {
-  // The name of a group's default command may be omitted, so that command's flags can follow the group's name.
+  // The name of a group's default command may be omitted. The flags of the default command can then follow the group's name.
   const byDefault = command.commands
     .filter((each) => isDefault(command, each))
     .flatMap(({ options }) => options)

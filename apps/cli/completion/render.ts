@@ -25,8 +25,8 @@ const wordsOf = ({ commands, flags, choices }: DescribedCommand) => [
 ]
 
 /**
- * Returns the branches of a shell `case` statement: one branch for each flag of each command that takes a value. A branch
- * completes the flag's value.
+ * Returns the branches of a shell `case` statement that complete the values of flags. Each command has one branch for each of
+ * its flags that takes a value.
  */
 function valueBranches(
   commands: readonly DescribedCommand[],

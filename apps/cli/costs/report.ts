@@ -22,9 +22,9 @@ export type CostReport = {
   split: Split
   /** Costs by kind of payment and by the number of payments of that kind in the transaction. */
   payments: readonly CostRow[]
-  /** The batches that a keeper with these triggers sends at this number of payments per day. */
+  /** Costs in the batches that a keeper would send, according to a simulation with `perDay` payments and the keeper's `triggers`. */
   expected: readonly (CostRow & { kind: 'two_signatures' | 'one_signature'; minutes: number })[]
-  /** The same batches for other values of TRIGGER_TIME_SECONDS, with payments of one signature. */
+  /** Costs for payments with one signature, according to the same simulation with several values of TRIGGER_TIME_SECONDS. */
   waiting: readonly (CostRow & { seconds: number; minutes: number; savedADay: bigint })[]
 }
 

@@ -50,7 +50,7 @@ export async function readDatabaseTime(sql: Queryable): Promise<ClockReading> {
   return { source: 'the database', leastAheadMs: sentAt - at, mostAheadMs: Date.now() - at }
 }
 
-/** Returns the smallest error of this host's clock that agrees with a reading, in ms. Positive: this host's clock is ahead. */
+/** Returns the smallest error of this host's clock, in ms, that could explain a reading. Positive: this host's clock is ahead. */
 function offsetOf({ leastAheadMs, mostAheadMs }: ClockReading): number {
   if (leastAheadMs > 0) return leastAheadMs
   return Math.min(mostAheadMs, 0)

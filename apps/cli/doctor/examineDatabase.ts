@@ -146,7 +146,8 @@ async function examineIndex(
   { network, head: chainHead, hasContracts }: ExaminedNetwork,
 ): Promise<Check> {
   const name = indexCheck({ network })
-  if (hasContracts === false) return skipped(name, `the contracts on ${network.name}, which it reads`)
+  if (hasContracts === false)
+    return skipped(name, `the contracts on ${network.name}, whose events it contains`)
   const indexed = await readIndexedHead(database, network.chainId)
   if (indexed === null) {
     const found = `no index of ${network.name} in schema indexer`

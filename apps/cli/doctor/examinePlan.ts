@@ -15,7 +15,7 @@ export type RpcPlan = {
 
 /** Block range to try, in blocks. Tollkeeper needs no larger range in one call. */
 const longestRange = 10_000n
-/** Number of concurrent calls to try. The indexer's calls for a block and the keeper's calls for a batch are fewer together. */
+/** Number of concurrent calls to try. The indexer's calls for a block plus the keeper's calls for a batch are fewer than that. */
 const burst = 25
 /** Number of blocks over which the block time is measured. */
 const measuredBlocks = 1_000n

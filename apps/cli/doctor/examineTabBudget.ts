@@ -7,7 +7,7 @@ import type { ExaminedNetwork } from './networks.ts'
 
 export const tabBudgetCheck = 'tab budget'
 
-/** Percentages of the budget that are owed. At `nearly`, the alert TabBudgetLow fires. At `wholly`, the check fails. */
+/** Percentages of the budget. If `nearly` is owed, the alert TabBudgetLow fires. If `wholly` is owed, the check fails. */
 const nearly = 80n
 const wholly = 98n
 /** If one payer owes at least this percentage of the owed amount, the advice is about that payer. */

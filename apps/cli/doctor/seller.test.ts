@@ -19,7 +19,8 @@ async function start(kind: SellerKind, payTo = `0x${'ab'.repeat(20)}`): Promise<
 }
 
 /**
- * Returns the codes and statuses of the lines. Omits the finding about a private address, which all sellers of these tests have.
+ * Returns the status and the code of each printed finding. Omits `url_refused`, which is found for every seller of these tests
+ * because they have private addresses.
  */
 async function look(args: string[], env: Record<string, string> = {}) {
   const { status, stdout, stderr } = await cli.run(['doctor', ...args], env)

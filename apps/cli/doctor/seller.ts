@@ -78,7 +78,7 @@ async function findHidden(url: string): Promise<SellerFinding[]> {
     return []
   } catch (error) {
     const why = error instanceof Error ? error.message : 'it cannot be resolved'
-    // The request itself reports a name without an address.
+    // If the name can't be resolved, the request to the URL already reports that.
     if (/could not be resolved$/.test(why)) return []
     return [finding('url_refused', `Catalogs refuse the URL: ${why}.`)]
   }

@@ -275,7 +275,8 @@ function nextCommands(
   const start = `${ownCommand} ${env}api    # and in two more terminals: the same with keeper, and with indexer`
   const [[network] = ['base']] = nodes
   const sell = {
-    // The gateway rejects the wallet that receives the fees, because a payment's two transfers need different recipients.
+    // The user must enter another wallet than the one that receives the fees: a payment's two transfers need different
+    // recipients, so the gateway would reject that wallet.
     created: `${ownCommand} login --provider ${first.status === 'created' ? first.providerId : ''} && ${ownCommand} provider wallet --network ${network} --address 0x…    # any wallet except the one that receives the fees`,
     exists: `${ownCommand} login`,
     not_yet: `${ownCommand} init --yes --name ${JSON.stringify(name)}${option}    # creates your provider once the database is up to date`,

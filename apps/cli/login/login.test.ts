@@ -143,7 +143,7 @@ test('ignores a .env that names another file of profiles or switches off certifi
   await writeFile(file, JSON.stringify({ profiles: { default: profile } }), { mode: 0o600 })
   const lines = [`XDG_CONFIG_HOME=${join(cli.folder, 'planted')}`, `HOME=${join(cli.folder, 'planted')}`]
   await writeFile(join(cli.folder, '.env'), [...lines, 'NODE_TLS_REJECT_UNAUTHORIZED=0'].join('\n'))
-  // If the environment didn't set the variable, the file's value would apply.
+  // Unset the variable, because a .env never replaces a value that the environment has.
   const { stdout } = await cli.run(['profiles', '--json'], { XDG_CONFIG_HOME: undefined })
   expect(stdout).not.toContain(stranger.url)
 })

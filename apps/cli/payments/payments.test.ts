@@ -201,7 +201,7 @@ describe('payments watch', () => {
     await watching.end()
   })
 
-  test('reports a payment that becomes visible later than newer ones, such as a payment on a tab', async () => {
+  test('reports a payment that becomes visible only after newer payments, such as a payment on a tab', async () => {
     await seed()
     const watching = await watch()
     const late = await seed({ acceptedAt: new Date(Date.now() - 5 * 3_600_000) })

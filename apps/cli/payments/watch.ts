@@ -28,7 +28,7 @@ export type WatchOptions = {
   onChange: (change: PaymentChange) => void
   /** Called when the gateway stops responding, and when it responds again. */
   onNote: (line: string) => void
-  /** Called when the watch has read the payments that existed before it. */
+  /** Called when the watch has read the payments that already existed. */
   onReady?: () => void
   /** Ends the watch. */
   signal: AbortSignal

@@ -21,7 +21,7 @@ Exits with 1 if \`buy\` wouldn't pay, with 3 if the URL costs nothing.`,
         .default('GET'),
     )
     .addOption(
-      parsedOption('--max <usdc>', "limit in USDC to compare with, like `buy`'s", amount).default('0.10'),
+      parsedOption('--max <usdc>', 'maximum price in USDC, as in `buy --max`', amount).default('0.10'),
     )
     .addOption(jsonOption())
     .addHelpText('after', '\nExample:\n  $ NETWORK=base tollkeeper price https://api.example/forecast')

@@ -122,7 +122,7 @@ test('prints the price and the network of an x402 v1 seller', async () => {
   })
 })
 
-test('prints the total, fee, provider and tab of a Tollkeeper seller, and why `buy` would not pay if the gateway or the origin is another', async () => {
+test('prints the total, fee, provider and tab of a Tollkeeper seller, and why `buy` would not pay for another gateway or another origin', async () => {
   const { app, served } = cli.gateway
   const shop = await openShop(app)
   const endpoint = {

@@ -124,7 +124,7 @@ export async function refusalOf(
   const challenge = await readChallenge(answer, gatewayUrl)
   const isOwn = challenge !== undefined && (await isIssuedBy(gatewayUrl, { ...answer, status: 402 }))
   if (!isOwn) {
-    // The rules of plain x402 apply to any other seller.
+    // The challenge isn't from GATEWAY_URL, so `buy` pays only if the rules of plain x402 allow it.
     const isPayable = readOffers(answer, usdcOnLocalhost).offers.some((one) => one.network === name)
     return isPayable ? null : `it is sold by another gateway. Set GATEWAY_URL=${price.gatewayUrl}`
   }

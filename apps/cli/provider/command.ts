@@ -196,7 +196,7 @@ function addSwitchCommand(
   const command = withKey(provider.command(verb))
     .summary(summary)
     .description(about)
-    .option('--operator', 'act as the operator, which the provider cannot undo. Reads DATABASE_URL')
+    .option('--operator', 'act as the operator; the provider cannot undo this. Reads DATABASE_URL')
     .action(async ({ operator, ...flags }: GatewayFlags & { operator?: true }) => {
       if (operator) return (await import('./operator.ts')).suspend(flags.provider ?? '', disabled, flags)
       const answer = await update(flags, ownPath(flags), { disabled })

@@ -17,7 +17,7 @@ export type Action = {
   fields?: Readonly<Record<string, string>>
   /** Flags of the example in the help, after the id and `--provider`. */
   example?: string
-  /** Status of the response if it differs from the usual one: 201 for POST, otherwise 200 or 204. */
+  /** Status of the response. Default: 201 for POST, otherwise 200 or 204. */
   status?: number
   /** Whether the command takes `--if-version`. */
   isVersioned?: true

@@ -61,7 +61,7 @@ export function openPrompt(
     }
     try {
       const answer = lines.question(prompt, { signal: interrupted.signal })
-      // The prompt is written already, so everything that follows is what the user types.
+      // Hide only what the user types: the prompt itself is already written.
       isHidden = hides
       return await answer
     } catch (error) {

@@ -62,7 +62,7 @@ export function listingLink({ seller, resource }: Pick<Offer, 'seller' | 'resour
 
 type BuyOptions = { gatewayUrl: string; offer: Offer }
 
-/** Returns the payment limit in the shown command and code: twice the price. If the seller asks for more, they refuse to pay. */
+/** Returns the payment limit in the shown command and code: twice the price. Above the limit, the command and the code don't pay. */
 function mostFor(price: bigint): bigint {
   return price * 2n
 }

@@ -18,8 +18,8 @@ export function differences(before: object | null, after: object): Difference[] 
 }
 
 /**
- * Fields that follow from other fields or from the change itself. `proof` and `listing` are findings of the gateway, so no user
- * changed them.
+ * Fields that aren't listed as differences, because they follow from other fields or from the change itself, or because no user
+ * changed them: `proof` and `listing` are findings of the gateway.
  */
 const bookkeeping = new Set([
   ...['version', 'createdAt', 'providerId', 'endpointId', 'keyId', 'path', 'testnet', 'walletId', 'network'],

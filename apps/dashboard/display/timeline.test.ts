@@ -191,7 +191,7 @@ test.each([
   },
 )
 
-test('behavior: if a payment is into a splitter, ends with the payout, and shows if the platform’s part is not paid out yet', () => {
+test('behavior: ends with the payout for a payment into a splitter, and shows that the platform’s part still waits', () => {
   const split = {
     payment_status: 'settled',
     provider: { state: 'settled', value: '10000' },

@@ -3,7 +3,7 @@ import type { Endpoint, EndpointList } from './answers.ts'
 import { type Gateway, GatewayError } from './gateway.ts'
 import { useSession } from './session.ts'
 
-/** Time in ms for which all parts of a page use the same list. */
+/** Time in ms before the list of endpoints is read again. */
 const sharedMs = 60_000
 
 /** Lists by session, because another key may belong to another provider. */
@@ -20,8 +20,8 @@ function readEndpoints(gateway: Gateway, path: string): Promise<Endpoint[]> {
 }
 
 /**
- * Returns the provider's endpoints, including disabled ones; an empty list until they are read. All parts of a page use the same
- * list.
+ * Returns the provider's endpoints, including disabled ones; an empty list until they are read. All parts of a page share one
+ * request for the list.
  */
 export function useEndpoints(): readonly Endpoint[] {
   const { gateway, path } = useSession()

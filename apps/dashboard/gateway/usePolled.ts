@@ -23,7 +23,7 @@ const slowestMs = 60_000
 /** Interval in ms between reads of final data, which only a rare event such as a deep reorg changes. */
 export const finalMs = 60_000
 
-/** Interval in ms between reads, or a function that returns it for the newest data. */
+/** Interval in ms between reads, or a function that returns the interval for the newest data. */
 export type Every<T> = number | ((data: T) => number)
 
 /**

@@ -173,8 +173,8 @@ function TabPanel({ tab, paymentId }: { tab: Tab; paymentId: string }) {
       />
       {isOtherState && (
         <p class="note">
-          The buyer signs a tab for each request. This tab settled with another of these signatures than the
-          one that the gateway chose. You received the amounts under “Arrived”.
+          The buyer signs a tab again for each request. This tab settled with another signature than the one
+          that the gateway chose. You received the amounts under “Arrived”.
         </p>
       )}
     </Panel>

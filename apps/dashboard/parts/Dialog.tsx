@@ -33,7 +33,7 @@ export function Dialog(props: {
         event.preventDefault()
         if (!isKept) close()
       }}
-      // Some browsers close the dialog at the second Escape although `onCancel` prevents it.
+      // Some browsers close the dialog at the second Escape, although `onCancel` prevents the default action.
       onClose={close}
     >
       <header>

@@ -27,7 +27,7 @@ export function Palette({ session, pages, close }: PaletteProps) {
     if (choice === undefined) return
     try {
       const link = choice.kind === 'page' ? choice.link : await find(session, choice)
-      // Close the dialog before the page changes, because the dialog returns the focus to its previous element.
+      // Close the dialog before the page changes. Otherwise the dialog would take the focus from the new page when it closes.
       close()
       location.hash = link
     } catch (error) {

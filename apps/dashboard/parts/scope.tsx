@@ -20,7 +20,7 @@ export type Scope = {
   key: string
   /** The part of the link's query that names the period and the kind of money, for links to other pages. */
   own: Record<string, string | undefined>
-  /** The rest of the link's query. */
+  /** The link's query without the period and the kind of money. */
   search: Record<string, string>
   /** Changes the named values of the link's query and keeps the others. */
   set: (next: Record<string, string | undefined>) => void

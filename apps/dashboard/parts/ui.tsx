@@ -130,7 +130,7 @@ export function Meter({ label, share, text, isPart = false }: MeterProps) {
       <p class="line">
         {label} <span class="note number end">{text}</span>
       </p>
-      {/* Browsers draw the native element differently. */}
+      {/* Don't use the native element, because each browser draws it differently. */}
       {/* biome-ignore lint/a11y/useSemanticElements: see above */}
       <div
         role="meter"

@@ -1,7 +1,7 @@
 import type { Hash, Hex, RpcBlock, RpcLog } from 'viem'
 import type { Answer, JsonRpcRequest } from './edr.ts'
 
-/** Maximum number of dropped blocks to keep, the newest ones. It exceeds the depth of any network's finality. */
+/** Maximum number of dropped blocks to keep; the oldest are discarded. The number exceeds the depth of any network's finality. */
 const limit = 256
 
 type SideBlock = { block: RpcBlock<'latest', true>; logs: RpcLog[] }
@@ -88,7 +88,7 @@ function toQuantity(number: bigint): Hex {
   return `0x${number.toString(16)}`
 }
 
-/** Returns the part of a dropped block that was requested; undefined if the node must respond. */
+/** Returns the block or the logs that a request asks for, if they are of a dropped block; undefined if the node must respond. */
 function recall(kept: ReadonlyMap<Hash, SideBlock>, { method, params }: JsonRpcRequest): unknown {
   const [wanted, isFull] = (params ?? []) as [Hash | LogFilter, boolean | undefined]
   if (method === 'eth_getBlockByHash') {

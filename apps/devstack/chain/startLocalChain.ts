@@ -28,7 +28,7 @@ export type LocalChainOptions = {
   bare?: boolean
   /** With false, our contracts are omitted, for tests that deploy them. Default true. */
   withContracts?: boolean
-  /** File to which the node's errors are appended. By default, only the last ones are kept, for {@link LocalChain.exited}. */
+  /** File to which the node's errors are appended. By default, only the last errors are kept, for {@link LocalChain.exited}. */
   logFile?: string
 }
 

@@ -18,8 +18,8 @@ export type Reorgs = {
 }
 
 /**
- * Enables reorgs on a chain. A development node can go back only to a snapshot, so this takes a snapshot of every block that it
- * sees. Each one costs the node a kilobyte.
+ * Enables reorgs on a chain. A development node can go back only to a snapshot, so this function takes a snapshot of every block
+ * that it sees. Each snapshot costs the node a kilobyte.
  */
 export function followChain(chain: LocalChain, mining: { blockTimeMs: number; atOnce: boolean }): Reorgs {
   const client = createTestClient({

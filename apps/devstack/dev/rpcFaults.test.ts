@@ -4,7 +4,7 @@ import { text } from 'node:stream/consumers'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { type RpcFaults, startRpcFaults } from './rpcFaults.ts'
 
-// The server behind the proxy isn't a node, because only the calls that reach it and the responses matter.
+// The server behind the proxy isn't a real node. It only records the calls that reach it, and gives the same response to all of them.
 
 let node: Server
 let faults: RpcFaults
@@ -59,7 +59,7 @@ describe('startRpcFaults', () => {
     faults.fail({ kind: 'stall', method: 'eth_call', delayMs: 600_000 })
     const stalled = ask('eth_call')
     faults.fail({ kind: 'error', method: 'eth_getLogs' })
-    // The stalled call was sent first, and still has no response when the second one gets its response.
+    // The stalled call was sent first, and still has no response when the second call gets its response.
     expect(await ask('eth_getLogs')).toBe(503)
     expect(reached).toEqual([])
     faults.heal()
@@ -67,7 +67,7 @@ describe('startRpcFaults', () => {
     expect(await ask('eth_call')).toBe(200)
   })
 
-  test('behavior: affects only the given method, also in a batch, and only the given number of times', async () => {
+  test('behavior: a fault affects only calls of its method, including batches that contain such a call, and only the given number of times', async () => {
     faults.fail({ kind: 'error', method: 'eth_getLogs', times: 2 })
     expect(await ask('eth_call')).toBe(200)
     expect(await ask('eth_call', 'eth_getLogs')).toBe(503)

@@ -74,7 +74,7 @@ export function createSettler(options: {
     }
     return { payments }
   }
-  /** Settle one after another, because there is only one such keeper. */
+  /** Run one settlement after another, because there is only one keeper for which every payment is due. */
   let turn: Promise<unknown> = Promise.resolve()
   const settle = (timeoutSeconds: number): ReturnType<typeof settleNow> => {
     const result = turn.then(() => settleNow(timeoutSeconds))

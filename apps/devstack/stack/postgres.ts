@@ -85,7 +85,7 @@ export async function startPostgres(options: PostgresOptions = {}): Promise<Post
 }
 
 async function makeTemporaryFolder(account: Account | undefined): Promise<string> {
-  // Other users can't enter a folder that belongs to root.
+  // The server runs as another user, who may be unable to enter root's own temporary folder.
   const parent = account && !(await isOpenToAll(tmpdir())) ? '/tmp' : tmpdir()
   const folder = await mkdtemp(join(parent, 'tollkeeper-postgres-'))
   removeWithUs(folder)

@@ -67,7 +67,7 @@ test('behavior: copies a package that another user cannot enter, and links the c
   expect(versionOf(copy)).toContain('PostgreSQL')
 })
 
-test('behavior: checks signatures in JavaScript if no native code was built', () => {
+test('behavior: secp256k1 recovers the same key in JavaScript as in native code, which install scripts may not have built', () => {
   const require = createRequire(import.meta.url)
   const native = require('secp256k1')
   const plain = require('secp256k1/elliptic')

@@ -107,7 +107,7 @@ export class Service {
   #spawn(env: Record<string, string | undefined>): void {
     if (this.isRunning) throw new Error(`${this.name} is already running`)
     this.#lastLines = []
-    this.#isExpectedToEnd = true // Don't call `onDeath` before the process is ready: until then, start() throws if it ends.
+    this.#isExpectedToEnd = true // Don't call `onDeath` before the process is ready: if the process ends until then, start() throws.
     const child = spawn(process.execPath, [...this.#options.program], {
       // Undefined values aren't passed on.
       env: { ...process.env, ...this.#options.env, ...env },

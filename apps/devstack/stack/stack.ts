@@ -80,8 +80,8 @@ export const playedNetworks = ['base-sepolia', 'localhost'] as const satisfies N
 export type PlayedNetwork = (typeof playedNetworks)[number]
 
 /**
- * Variables of a production environment that would connect our processes to systems outside the stack, or those systems to our
- * processes. The stack removes them because its chain may have a real network's name. Variables that the stack sets itself aren't
+ * Variables of a production environment with which our processes would reach systems outside the stack, or be reached by such
+ * systems. The stack removes them because its chain may have a real network's name. Variables that the stack sets itself aren't
  * listed.
  */
 const ofElsewhere: Environment = {
@@ -139,7 +139,7 @@ class Started {
 
   async close(force: boolean): Promise<void> {
     this.#closing ??= this.#close()
-    // With `force`, kill the processes for which the orderly stop waits, so that it completes as well.
+    // With `force`, kill the processes. The orderly stop, which waits for them, then completes immediately.
     if (force) await Promise.all(this.#services.map((service) => service.kill()))
     await this.#closing
   }
@@ -239,7 +239,7 @@ async function bringUp(options: StackOptions, started: Started, close: Stack['cl
 
   const keeper = await service('keeper', {}, ports.keeper)
   const api = await service('api', {}, ports.api)
-  // Ponder takes longest to start, so start the others at the same time. A keeper becomes ready once there is an index.
+  // Ponder takes longest to start, so start the other processes meanwhile. A keeper becomes ready once there is an index.
   const indexed = opening.then(async (opened) => {
     indexer = opened
     await opened.ready

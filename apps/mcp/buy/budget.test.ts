@@ -39,7 +39,7 @@ describe('limits.onPayment', () => {
     expect(await propose({ ask }, 50_000n)).toEqual([50_000n])
   })
 
-  test('behavior: asks the user above ASK_ABOVE_USDC, and pays if the user agrees', async () => {
+  test('behavior: asks the user about a payment above ASK_ABOVE_USDC, and pays if the user agrees', async () => {
     const questions: string[] = []
     const ask = async (question: string) => {
       questions.push(question)

@@ -17,7 +17,7 @@ function reach(allowed: string[], own: string[] = []) {
   return reachable
 }
 
-test('default: reaches hosts that are allowed by name or named by the settings, even private ones', async () => {
+test('default: reaches the hosts on the list and the hosts in the settings, even if they are private', async () => {
   const url = await serveHere()
   expect(await (await reach([url]).fetch(url)).text()).toBe('here')
   expect(await (await reach([], [`${url}/path`]).fetch(url)).text()).toBe('here')

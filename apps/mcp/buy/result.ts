@@ -36,7 +36,7 @@ export function paymentOf({ agreed, receipts }: Call, receiptFile: string): obje
   if (agreed.length === 0 && receipts.length === 0) return { paid_usdc: '0' }
   const counted = formatUsdc(agreed.reduce((sum, amount) => sum + amount, 0n))
   const last = receipts.at(-1)
-  // A receipt without a payment id isn't the gateway's.
+  // A receipt without a payment id isn't from the gateway, so its amount proves nothing.
   const charged = last?.paymentId === undefined ? undefined : decodeReceipt(last.receipt)?.totalUsdc
   return {
     paid_usdc: charged === undefined ? `unknown, at most ${counted}` : formatUsdc(BigInt(charged)),

@@ -141,7 +141,7 @@ function untilEnd(isStdio: boolean): Promise<string> {
   })
 }
 
-/** Write to standard error, because standard output carries the protocol. */
+/** Writes a message to standard error, because standard output may contain only the MCP messages for the client. */
 function say(text: string): void {
   process.stderr.write(`tollkeeper mcp: ${text}\n`)
 }

@@ -143,7 +143,7 @@ test('adds the table of passes to a folder of an older version', async () => {
   expect(await (await open()).stores('fetch').passes.load()).toEqual([])
 })
 
-test('error: rejects a file that it did not create, before anything is paid', async () => {
+test('error: rejects a file of another program, before anything is paid', async () => {
   await (await open()).close()
   await writeFile(
     join(folder, 'spending.db'),

@@ -36,7 +36,7 @@ describe('registerTools', () => {
     ])
   })
 
-  test('behavior: updates a changed price at the gateway, and sends nothing for an unchanged one', async () => {
+  test('behavior: updates a changed price at the gateway, and sends nothing for an unchanged price', async () => {
     await registerTools(flags, [{ name: 'forecast', price: '0.050' }])
     expect(await registered()).toMatchObject([{ pricing: { usdcPerUnit: '0.050000' }, version: 1 }])
     await registerTools(flags, [{ name: 'forecast', price: '0.07' }])

@@ -114,7 +114,7 @@ function toSellToolsOptions(options: SellOptions, priceOf: PriceOf): SellToolsOp
   }
 }
 
-/** Write to standard error, because standard output carries the protocol. */
+/** Writes a message to standard error, because standard output may contain only the MCP messages for the client. */
 function warn(message: string): void {
   process.stderr.write(`${printable(message.startsWith('[') ? message : `[tollkeeper] ${message}`)}\n`)
 }

@@ -70,7 +70,7 @@ async function open({ trustedProxies = 1 } = {}) {
   return { clock, begin, beginPaid, isOpen }
 }
 
-test('behavior: keeps a session that has paid while other clients of its address begin sessions', async () => {
+test('behavior: keeps a paid session when other clients of its address begin sessions', async () => {
   const { clock, begin, beginPaid, isOpen } = await open()
   const buyer = await beginPaid()
   for (let n = 0; n < 40; n++) {
@@ -80,7 +80,7 @@ test('behavior: keeps a session that has paid while other clients of its address
   expect(await isOpen(buyer)).toBe(true)
 })
 
-test('behavior: if an address is at its limit, rejects its new session instead of ending a session that has paid', async () => {
+test('behavior: if an address is at its limit, rejects its new session instead of ending a paid session', async () => {
   const { clock, begin, beginPaid, isOpen } = await open()
   const buyer = await beginPaid()
   clock.ms += 30_001
@@ -89,7 +89,7 @@ test('behavior: if an address is at its limit, rejects its new session instead o
   expect(await isOpen(buyer)).toBe(true)
 })
 
-test('behavior: keeps a session that has paid while clients of other addresses begin sessions', async () => {
+test('behavior: keeps a paid session when clients of other addresses begin sessions', async () => {
   const { clock, beginPaid, begin, isOpen } = await open()
   const buyer = await beginPaid('192.0.2.1')
   for (let n = 0; n < 40; n++) {
@@ -111,7 +111,7 @@ test.each([
       sessions.push(await (pays ? beginPaid() : begin()))
       clock.ms += 1
     }
-    // All sessions are new, so none of them may be ended. Clients of other addresses still find room.
+    // All sessions of this address are new, so none of them may be ended. Clients of other addresses still find room.
     expect(await begin()).toBeUndefined()
     expect(await begin('192.0.2.2')).toBeDefined()
     clock.ms += 30_000

@@ -64,7 +64,7 @@ function Shown({ endpointId, scope }: { endpointId: string; scope: Scope }) {
   const polled = usePolled(
     async (signal) => {
       const id = encodeURIComponent(endpointId)
-      // The endpoint's data says whether it is paid in testnet funds. Reading it first also detects an unknown endpoint.
+      // Read the endpoint first: the other requests depend on whether it is paid in testnet funds, and an unknown endpoint fails here.
       const endpoint = await gateway.get<Endpoint>(`${path}/endpoints/${id}`, signal)
       const testnet = String(endpoint.testnet)
       const own = { ...within, testnet, endpointId }

@@ -6,7 +6,7 @@ export function presentedOf({ calls, challenged }: Pick<UsageRow, 'calls' | 'cha
   return calls - challenged
 }
 
-/** Refusals within an interval: counts for the shown codes, and one count for all others. */
+/** Refusals within an interval: a count for each shown code, and one count for all other codes together. */
 export type RefusalPoint = { startsAt: Date; byCode: number[]; others: number; total: number }
 
 const shownCodes = 2

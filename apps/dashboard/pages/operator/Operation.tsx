@@ -114,7 +114,7 @@ function Network({ network: shown, asOf }: { network: OperatedNetwork; asOf: str
           'Open batches': listCounts(openBatches),
           'Gas today and in 30 days': `${writeUsdc(parseUsdc(gas.today_usdc))} and ${writeUsdc(parseUsdc(gas.last30Days_usdc))} USDC`,
           'Waiting for cheaper gas': gas.hold ?? 'no',
-          'Payers no longer retried': writeCount(shown.blockedPayers),
+          'Blocked payers': writeCount(shown.blockedPayers),
           'Splitters that can’t be swept': writeCount(shown.failedSweeps),
         }}
       />

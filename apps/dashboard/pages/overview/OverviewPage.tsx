@@ -27,8 +27,8 @@ const mostRows = 1_000
 const mostEndpoints = 10
 
 /**
- * Shows the revenue of a period compared with the previous one, by endpoint, and the matters that require
- * attention.
+ * Shows the matters that require attention, and the revenue of a period: in total, by endpoint, and compared with the previous
+ * period.
  */
 export function OverviewPage() {
   return (
