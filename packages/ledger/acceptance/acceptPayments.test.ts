@@ -133,7 +133,7 @@ test("behavior: reserves the amounts of all payers of a group, and refuses only 
   )
 })
 
-test("error: refuses a payment in a group if it and the payer's earlier payments together exceed the limit", async () => {
+test("error: refuses a payment in a group if the payment and the payer's earlier payments together exceed the limit", async () => {
   const payer = randomHex(20)
   const earlier = candidate(payer)
   expect(await acceptPayments(database, [earlier])).toEqual(['accepted'])

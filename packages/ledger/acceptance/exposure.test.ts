@@ -74,7 +74,7 @@ test('behavior: a failed payment counts as unsettled until its failure is final'
   expect(await unsettledOf(payer, { now: Math.floor(Date.now() / 1000) + 610 })).toBe(0n)
 })
 
-test('behavior: an authorization still counts for two minutes after its expiry, because the chain’s clock may lag', async () => {
+test('behavior: an expired authorization still counts as unsettled for two minutes, because the chain’s clock may lag', async () => {
   const now = Math.floor(Date.now() / 1000)
   const validBefore = now + 1_000
   const { payer } = await seedPayment(sql, { provider: await seedProvider(sql), validBefore })

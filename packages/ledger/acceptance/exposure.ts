@@ -24,7 +24,7 @@ export type Exposure = {
   everSettled: boolean
   /** Amount bought on tabs that ended too small to settle. */
   leftUnpaid: bigint
-  /** Total of its finally settled payments on this network, without fees; 0 if that wasn't requested. */
+  /** Total of its payments whose settlement on this network is final, without fees; 0 if that wasn't requested. */
   settled: bigint
   /** The fees of the payments in `settled`, less the rewards of the keepers that settled them. */
   keptFees: bigint

@@ -186,7 +186,7 @@ export function createPayers(served: ServedNetwork, reads: Pick<ChainReads, 'rea
     },
     /** Returns whether `allowance` would answer without a query to the chain. */
     isCached: (payer: Address) => standings.has(payer) && (!checkBalance || states.has(payer)),
-    /** Reads the current allowance, because the cached one didn't cover a payment. */
+    /** Reads the current allowance, because the cached allowance didn't cover a payment. */
     async freshAllowance(payer: Address, seen?: PayerState): Promise<Allowance> {
       const state = checkBalance ? (seen ?? (await states.refresh(payer, minRefreshMs))) : undefined
       const standing = await standings.refresh(payer, minRefreshMs, (one, isBehind) =>
@@ -205,7 +205,7 @@ function relyOn(ttlMs: number) {
 }
 
 /**
- * Combines a payer's debts with two states of the chain: the one when the debts were read, and the latest. The lower balance counts, which
+ * Combines a payer's debts with two states of the chain: the state when the debts were read, and the latest. The lower balance counts, which
  * never allows too much. Settlements since the debts were read lowered the latest balance, although they still count as owed. A reorg
  * raises the latest balance, but the earlier balance still reflects the payments that counted as settled.
  */

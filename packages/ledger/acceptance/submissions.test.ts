@@ -292,7 +292,7 @@ test('behavior: claims a submission completely or not at all', async () => {
     expect(await positionOf(sql, { paymentId })).toMatchObject({ kind: 'failed', attempts: 1 })
 })
 
-test('behavior: a gateway payment that was submitted continues separately if the rest of the submission fails', async () => {
+test('behavior: if a submission fails, its gateway payments stay in the queue separately', async () => {
   const { paymentId, payer, nonces } = await seedPayment(sql, { provider })
   const own = transfer({ from: payer, nonce: nonces[0] })
   const stranger = transfer()

@@ -200,10 +200,10 @@ async function readEndedConflict(
 }
 
 /**
- * Requeues failed payments. Their accepted terms and reservations stay unchanged. Their signatures are replaced with those presented now, because a
- * contract may no longer accept the earlier signatures.
+ * Requeues failed payments. Their accepted terms and reservations stay unchanged. Their signatures are replaced with the signatures presented now,
+ * because a contract may no longer accept the earlier signatures.
  *
- * It leaves out payments whose result is final, because their signatures may have been deleted (see retention.ts).
+ * This function leaves out payments whose result is final, because their signatures may have been deleted (see retention.ts).
  */
 async function reopenFailed(tx: Queryable, failed: readonly PresentedAgain[]): Promise<void> {
   if (failed.length === 0) return

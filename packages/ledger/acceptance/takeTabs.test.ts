@@ -216,7 +216,7 @@ test('behavior: importing a tab again changes nothing, even after its presentati
   expect(own).toEqual({ requests: 10, close_reason: 'idle' })
 })
 
-test('behavior: if two processes import the same tab, one stores it and neither ends it unpaid', async () => {
+test('behavior: if two processes import the same tab, one of them stores the tab, and neither ends the tab unpaid', async () => {
   const payers = [randomHex(20), randomHex(20)].toSorted()
   const [first, second] = await Promise.all(payers.map((payer) => closeTab({ payer })))
   const tabs = [first as ClosedTab, second as ClosedTab]

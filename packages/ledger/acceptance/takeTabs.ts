@@ -81,8 +81,8 @@ export async function takeTabs(sql: Queryable, tabs: readonly ClosedTab[]): Prom
 }
 
 /**
- * Returns the payment of a closed tab. Its one authorization pays the TabSettlement contract for all lines. The triggers of settlement
- * count its waiting time from the tab's first purchase.
+ * Returns the payment of a closed tab. The payment's one authorization pays the TabSettlement contract for all lines. The triggers of settlement
+ * count the payment's waiting time from the tab's first purchase.
  */
 function toCandidate(tab: ClosedTab): Candidate {
   const { chainId, token, payer, payerHasCode, contract, tabId, openedAt, nonce, signature } = tab

@@ -64,7 +64,7 @@ describe('a claim', () => {
     expect([batch === null, unsettleable]).toEqual([false, []])
   })
 
-  test('behavior: claims the provider’s half if its fee is cancelled', async () => {
+  test('behavior: claims the provider’s half if the payment’s fee is cancelled', async () => {
     const payment = await seed()
     await makeUnsettleable(payment, 1, 'cancelled')
     const { batch, unsettleable } = await claimAs(sql, 'shared', [payment.paymentId])

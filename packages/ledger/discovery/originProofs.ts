@@ -32,7 +32,7 @@ const changedSeconds = 60
 
 /**
  * Reserves URLs that are due to be requested. Each URL is requested separately, because sellers on a shared host have the same origin. URLs
- * with the fewest failures come first, and sellers take turns, so that a seller with many URLs doesn't delay others.
+ * with the fewest failures come first, and sellers take turns, so that a seller with many URLs doesn't delay other sellers.
  *
  * @param limit maximum number of URLs of each kind.
  */
@@ -229,7 +229,7 @@ export type DeclaredListing = Pick<Declaration, 'description' | 'mimeType' | 'ma
   Pick<Declaration, 'serviceName' | 'tags' | 'iconUrl'>
 
 const provenHours = 24
-/** Pause after a first failure; it doubles up to a day. */
+/** Pause after the first failure. It doubles after each further failure, up to a day. */
 const firstPauseMinutes = 5
 /** Days for which a proven URL stays proven while its server is unreachable. */
 const awayDays = 3

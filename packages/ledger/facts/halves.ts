@@ -4,7 +4,7 @@ import type { Queryable } from '../store/database.ts'
 /**
  * The record's state of one half of a payment (packages/ledger/facts/record.ts).
  *
- * - `settled`: the authorization was used, and its Transfer is the accepted one
+ * - `settled`: the authorization was used, and its Transfer event shows the accepted transfer
  * - `foreign_use`: the nonce was used by another authorization, or before the payment was accepted
  * - `cancelled`: the payer cancelled it (`authorizationState` is also true in this case)
  * - `open`: nothing is recorded
@@ -63,7 +63,7 @@ export function isAuthorization(
  * - `settled`: the settled halves, in the format of settled_halves.sql
  * - `provider_tx`, `provider_time` and `fee_tx`: the transactions and the time by which the halves settled
  * - `last_block` and `last_time`: the block in which the last half settled
- * - `used_tx` and `used_time`: the transaction that used the provider's authorization, even if it made another transfer than the accepted one
+ * - `used_tx` and `used_time`: the transaction that used the provider's authorization, even if it made another transfer than the accepted transfer
  */
 export function bothHalves(sql: Queryable) {
   return sql`(

@@ -168,7 +168,7 @@ describe('events', () => {
     expect(await recordEvents(sql, { ...scope, chainId: 1 }, [use], 'index')).toEqual([])
     expect(await record()).toEqual([])
     expect(await eventRows()).toEqual(before)
-    // Our payment's event is recorded, although it comes together with events of others.
+    // Our payment's event is recorded, although it arrives together with events that are not ours.
     expect(await record(...strangers, use)).toEqual([payment.paymentId])
   })
 
@@ -181,7 +181,7 @@ describe('events', () => {
     expect(await eventRows()).toEqual(before)
   })
 
-  test('behavior: an event that is seen in another block replaces the earlier event, even if its state differs', async () => {
+  test('behavior: an event that is seen in another block replaces the earlier event, even if their states differ', async () => {
     const payment = await seed()
     const use = await useOf(payment, 0)
     await record(use)

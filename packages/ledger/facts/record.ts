@@ -25,10 +25,10 @@ export type IndexedEvent = Evidence & { batchLogIndex: number | null }
  * known event, because the new event's block was just seen on the chain.
  *
  * A tab is settled by any of its states that paid at least the charged amount on each of our lines, to our platform, and with no larger reward. A
- * state may sign more than is charged, so a state that moved less than the accepted one can still pay for everything. A payer can settle a state
- * under other terms, for example with itself as the platform. That is a foreign use: its lines count with the amounts that moved, and
- * `lost_fee_share` is the share of the platform's part that went elsewhere. If another state than the accepted one moved, its amounts are stored with
- * the tab's lines (`moved`). Amounts on lines that the tab doesn't have here are stored with the event (`unknown_lines`). If the tab's nonce was
+ * state may sign more than is charged, so a state that moved less than the accepted state can still pay for everything. A payer can settle a state
+ * under other terms, for example with itself as the platform. That is a foreign use: the tab's lines count with the amounts that moved, and
+ * `lost_fee_share` is the share of the platform's part that went elsewhere. If another state than the accepted state moved, its amounts are stored
+ * with the tab's lines (`moved`). Amounts on lines that the tab doesn't have here are stored with the event (`unknown_lines`). If the tab's nonce was
  * used, but not by TabSettlement, no state moved.
  *
  * Only this function decides what is paid.
@@ -459,7 +459,7 @@ function toldBlock(sql: Queryable, chainId: number) {
   )`
 }
 
-/** Reads the lowest block of which the index lacks a receipt. The index may be incomplete for this and later blocks. */
+/** Reads the lowest block of which the index lacks a receipt. From this block on, the index may be incomplete. */
 export async function readIndexGap(sql: Queryable, chainId: number): Promise<bigint | null> {
   const [row] = await sql<[{ number: bigint | null }]>`
     select min(block_number) as number from indexer.index_gap

@@ -16,7 +16,7 @@ begin
     where p.source = 'tab' and o.kind <> 'voided' and (o.kind <> 'settled' or o.is_partial)
     order by p.chain_id, p.token, p.payer, p.id
   loop
-    -- This must be a separate statement, so that the next one reads rows that were committed while this one waited.
+    -- This must be a separate statement, so that the next statement reads rows that were committed while this statement waited.
     perform from payer y
     where y.chain_id = lost.chain_id and y.token = lost.token and y.address = lost.payer for update;
     select coalesce((

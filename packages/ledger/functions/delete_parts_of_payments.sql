@@ -1,5 +1,5 @@
 -- When a payment is deleted, deletes the rows that were created from its values. These rows have no foreign keys to the payment, because foreign keys
--- took a quarter of the time of an acceptance: each one locks the payment's row, and every such lock is written to the WAL.
+-- took a quarter of the time of an acceptance: each foreign key locks the payment's row, and every such lock is written to the WAL.
 create or replace function delete_parts_of_payments() returns trigger language plpgsql as $$
 begin
   delete from queue using gone where queue.payment_id = gone.id;

@@ -3,8 +3,8 @@
 -- drawer's limit; null: unlimited.
 --
 -- share_of: the provider, if the payment is a refund; otherwise null. A provider's refunds together get at most their share of the pool, so that no
--- provider uses up the pool that others' refunds need. A provider's first refund of a day may take more, because a share might be too small for a
--- single refund if gas is expensive. The drawer's row is locked before the share is checked, so concurrent draws are counted sequentially.
+-- provider uses up the pool that other providers' refunds need. A provider's first refund of a day may take more, because a share might be too small
+-- for a single refund if gas is expensive. The drawer's row is locked before the share is checked, so concurrent draws are counted sequentially.
 create or replace function draw_gas(
   payment text, from_drawer text, most numeric, amount numeric, on_day date, share_of text
 ) returns boolean language plpgsql as $$

@@ -1,7 +1,7 @@
 -- Reserves a step of credit for a tab. The step counts as owed as long as the tab is open.
 --
 -- Within the payer's earned credit, a step is 32 prices, so most requests don't write to the payer's row. Beyond earned credit, a step is a loan from
--- the day's budget, which all payers share. The first such step is one price, and each further one doubles the tab's reservation, up to 32 prices per
+-- the day's budget, which all payers share. The first such step is one price. Each further step doubles the tab's reservation, up to 32 prices per
 -- step. So a tab reserves at most about twice the amount that is bought on it. A step covers at least all requests that wait for it. If less credit
 -- is left, the step is all of the remaining credit. If the remaining credit is less than one price, the verdict is `limit`.
 --

@@ -166,7 +166,7 @@ export function createDueBatches(sql: Queryable, served: ServedNetwork) {
         )
         const [tabs, others] = [true, false].map((is) => parts.filter(({ lane }) => (lane === 'tab') === is))
         for (const { lane, payments } of others ?? []) add(lane, trigger, payments)
-        // Payers with code and those without go in separate batches. The batch that has waited longer goes first.
+        // Payers with code and payers without code go in separate batches. The batch that has waited longer goes first.
         const byAge = tabs?.toSorted((a, b) => firstAccepted(a.payments) - firstAccepted(b.payments))
         for (const { lane, payments } of byAge ?? []) add(lane, trigger, payments)
       }

@@ -99,7 +99,7 @@ describe('submissions', () => {
     expect(await drawn()).toEqual(expected)
   })
 
-  test('behavior: a submission draws from the allowance of its own day', async () => {
+  test('behavior: a submission draws from the allowance of the UTC day on which it arrives', async () => {
     await submit(1n, randomHex(20), 10n, 100n, lastMoment)
     await submit(1n, randomHex(20), 10n, 100n, tomorrow)
     expect(await drawn()).toEqual(['23 common:test 60', '24 common:test 60'])
@@ -292,7 +292,7 @@ async function claim(ids: readonly string[]): Promise<bigint> {
 }
 
 describe('a transaction', () => {
-  test('default: charges a transaction’s cost to the allowance that its payments drew from, and releases the rest of their reservations', async () => {
+  test('default: charges a transaction’s cost to the allowance that the transaction’s payments drew from, and releases the unused part of their reservations', async () => {
     const [one, other] = [await accept(), await accept()]
     const sold = await seedPayment(sql, { provider })
     const batch = await claim([one.paymentId, other.paymentId, sold.paymentId])
@@ -303,7 +303,7 @@ describe('a transaction', () => {
     expect(await drawn()).toEqual(['23 common:test 22'])
   })
 
-  test('behavior: a reverted transaction leaves the rest of the reservation for the next transaction', async () => {
+  test('behavior: a reverted transaction leaves the unused part of the reservation for the next transaction', async () => {
     const { paymentId } = await accept()
     await bookGas(sql, await claim([paymentId]), { cost: 12n, isOver: false, now: noon })
     expect(await drawn()).toEqual(['23 common:test 30'])

@@ -107,7 +107,7 @@ describe('payers whose payments fail on chain', () => {
     await failAll(sql)
   })
 
-  test('behavior: settles the payer’s waiting payments together with others once the operator unblocks the payer', async () => {
+  test('behavior: settles the payer’s waiting payments together with other payers’ payments once the operator unblocks the payer', async () => {
     const [payer, other] = [randomHex(20), randomHex(20)]
     const blockedBefore = await countBlockedPayers(sql, seedChainId)
     const payments = [await seed(payer), await seed(payer)]

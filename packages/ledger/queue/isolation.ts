@@ -4,13 +4,13 @@ import { type QueuedPayment, type QueueGroup, type QueueScope, queuedColumns } f
 import { endIsolation, isIsolated, isolatePayments, isUnbatched } from './stages.ts'
 
 // A payer whose payment passes the simulation and fails when it is mined may have deceived the simulation. We limit the cost by counting
-// failures, without detecting deception: the payer's payments settle separately, one at a time, and after the second such failure none is
-// attempted.
+// failures, without detecting deception. After the first such failure, the payer's payments settle separately, one at a time. After the second, none
+// is attempted.
 
 /** Once payments of a payer have failed in this many of our transactions, all its waiting payments fail without being sent. */
 const mostMinedFailures = 2
 
-/** How a payer's payments are settled: together with those of others, separately, or not at all. */
+/** How a payer's payments are settled: together with other payers' payments, separately, or not at all. */
 export type PayerStanding = 'good' | 'isolated' | 'blocked'
 
 /** @param minedFailures number of our transactions in which the payer's payments failed. */

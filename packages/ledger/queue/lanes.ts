@@ -3,7 +3,7 @@
  *
  * - `facilitator`: payments that callers of POST /settle wait for
  * - `shared`: payers without code, as many as fit
- * - `tab`: tabs, which another contract settles; those of payers with code are separate
+ * - `tab`: tabs, which TabSettlement settles; tabs of payers with code go in separate batches
  * - `code`: payers with code, each with its full gas limit
  * - `high_value`: a single payment
  * - `submission`: the payments of one POST /submit, all together

@@ -25,7 +25,7 @@ export type QueueScope = { chainId: number; token: Address }
  */
 export type QueueGroup = QueueScope & { id: number; feeRecipient: Address }
 
-/** Reads the groups of a network. Most networks have one, for the platform's wallet. */
+/** Reads the groups of a network. Most networks have one group, for the platform's wallet. */
 export async function readGroups(sql: Queryable, scope: QueueScope): Promise<QueueGroup[]> {
   const { chainId, token } = scope
   const rows = await sql<Pick<QueueGroup, 'id' | 'feeRecipient'>[]>`

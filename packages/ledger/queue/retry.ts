@@ -33,7 +33,7 @@ export function decideRetry({
 }): RetryDecision {
   const delayMs = retryDelaysMs[attempts - 1]
   if (delayMs === undefined) return { status: 'failed' }
-  // If an attempt was late because the keeper was down, the next one doesn't follow immediately.
+  // If an attempt was late because the keeper was down, the next attempt doesn't follow immediately.
   const soonest = now.getTime() + minuteMs
   const scheduled = Math.max(firstFailedAt.getTime() + delayMs, soonest)
   const expiry = Number(validBefore) * 1000

@@ -317,7 +317,7 @@ describe('waiting', () => {
 })
 
 describe('claims', () => {
-  test('default: claims unbatched payments in order of urgency, and leaves the others unchanged', async () => {
+  test('default: claims unbatched payments in order of urgency, and leaves other payments unchanged', async () => {
     const each = await oneOfEach()
     const over = await seed()
     await end(over.paymentId)
@@ -623,7 +623,7 @@ describe('ends', () => {
     },
   )
 
-  test('behavior: a result that is no longer final is subtracted from the sums; other changes of a result don’t affect them', async () => {
+  test('behavior: a result that is no longer final is subtracted from the sums; other changes of a result don’t change the sums', async () => {
     const own = await seedProvider(sql)
     const { paymentId } = await seed({ provider: own })
     await end(paymentId, { kind: 'failed', code: 'insufficient_balance' })
@@ -682,7 +682,7 @@ describe('reopening', () => {
     expect(await reopenPayments(sql, [])).toEqual([])
   })
 
-  test('behavior: if a provider settles a voided payment anyway, the payment is queued again, and the provider gets one violation', async () => {
+  test('behavior: if a provider settles a voided payment anyway, the payment is queued again, and one violation of the provider is counted', async () => {
     const own = await seedProvider(sql)
     const payment = await seed({ provider: own })
     const { paymentId } = payment

@@ -70,8 +70,8 @@ export const mostLeadSeconds = 900
 
 const sendLeadMs = 60_000
 
-// If several triggers have fired, the batch is named after the first of these. The triggers that can't wait come first, then the others in
-// the order of conformance 8.1.
+// If several triggers have fired, the batch is named after the trigger that comes first in this list. The triggers that can't wait come first, then
+// the other triggers in the order of conformance 8.1.
 const precedence = ['high_value', 'expiry', 'amount', 'count', 'time'] as const
 
 /**

@@ -27,7 +27,7 @@ test('default: returns the wallets and splitters of a suspended provider, but no
   expect(await isClosedProvider(sql, provider.providerId)).toBe(false)
 
   await setSuspended(sql, provider.providerId, new Date())
-  // A suspended provider must not block wallets that others own.
+  // A suspended provider must not block wallets that other providers own.
   await addWallet(provider.providerId, late)
   expect(await isClosedProvider(sql, provider.providerId)).toBe(true)
   expect(await find()).toEqual([provider.wallet, splitter].sort())

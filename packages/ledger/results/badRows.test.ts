@@ -98,7 +98,7 @@ test('behavior: 200 events that can’t be recorded don’t delay other events, 
   await allow()
 })
 
-test('behavior: 200 payments that can’t be finalized, and their blocks, don’t delay others', async () => {
+test('behavior: 200 payments that can’t be finalized, and their blocks, don’t delay other payments and blocks', async () => {
   const { bad, good } = await seedSettled()
   const chain = { safeBlock: head, blockTime: 1_795_263_400n }
   const waiting: string[] = []

@@ -75,7 +75,7 @@ async function messages(of: { providerId: string } = provider): Promise<Message[
 const eventsOf = async (of = provider) =>
   (await messages(of)).map(({ event, occurrence }) => `${event} ${occurrence}`)
 
-test('default: notifies once about a settled payment when its block is confirmed, regardless of who sent it', async () => {
+test('default: notifies once about a settled payment when its block is confirmed, regardless of who sent the transaction', async () => {
   const payment = await seed()
   const { blockNumber, txHash } = await settle(payment)
   expect(await messages()).toEqual([])

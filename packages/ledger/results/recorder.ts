@@ -373,7 +373,7 @@ function partOf(
   return { key: `${kind} ${txHash} ${logIndex}`, number: BigInt(blockNumber), news }
 }
 
-/** Notifies providers of new batches; if that fails because of a batch, separately for each block. */
+/** Notifies providers of new batches. If that fails because of one batch, notifies them separately for each block. */
 async function notifyOfRange(
   { sql, chainId, network, onBadRow }: Recording,
   range: { after: bigint; upTo: bigint },

@@ -128,7 +128,7 @@ test('default: notifies each provider with sales on a tab about its own sales wh
   expect(await eventsOf(other)).toEqual(['tab.closed 1', 'tab.settled 1'])
 })
 
-test('behavior: notifies all of a tab’s providers when a reorg reverts it and when it settles again', async () => {
+test('behavior: notifies all of a tab’s providers when a reorg reverts the settlement and when the tab settles again', async () => {
   const tab = await seed()
   const txHash = await settleTab(sql, tab, { blockNumber: ++height })
   await confirm(height)

@@ -240,7 +240,7 @@ test('behavior: books every settled sale in exactly one month, and sums bookings
   expect(new Set(keys).size).toBe(keys.length)
 })
 
-test('behavior: closes a period once the record is complete beyond it and each of its blocks is final', async () => {
+test('behavior: closes a period once the record is complete beyond the period’s end and each block of the period is final', async () => {
   const chainId = 31_337
   const time = Math.floor(startOf('2026-04').getTime() / 1000)
   const isClosed = () => isPeriodClosed(database, periodOf('2026-03'), [chainId])

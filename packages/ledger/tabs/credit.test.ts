@@ -80,7 +80,7 @@ test('behavior: a payer who settles for a while and then defaults gains a tenth 
   expect(market.sums.lost).toBeLessThanOrEqual(market.bound())
 })
 
-test('behavior: before lending from the budget, counts what the payer settled since its limit was cached', async () => {
+test('behavior: before lending from the budget, counts the amounts that the payer settled since its limit was cached', async () => {
   const market = openMarket()
   const [payer] = wallets(1) as [Address]
   await market.pay(payer, 10_000_000n)
@@ -191,7 +191,7 @@ describe('credit that an operator grants', () => {
 })
 
 describe('the bearer of a default', () => {
-  /** Makes a payer buy the maximum on a tab, which then defaults finally. */
+  /** Makes a payer buy the maximum on a tab. The tab then defaults, and its result is final. */
   async function defaultOf(market: Market, payer: Address) {
     const tab = market.openTab(payer)
     await market.buyAll(tab)

@@ -50,7 +50,7 @@ export async function giveCredits(
   }
 }
 
-/** Reads the moved amounts of those payments whose result is final. */
+/** Reads the moved amounts of the payments whose result is final. */
 async function readMoved(sql: Database, paymentIds: readonly string[]): Promise<Map<string, Moved>> {
   const rows = await sql<
     { paymentId: string; moved: bigint[]; unknown: { split: Hex; amount: number }[] | null }[]

@@ -118,7 +118,7 @@ describe('judge_amounts', () => {
       { verdict: null, charged: [60n, 20n], signed: [70n, 30n], total: 80n },
     ],
     [
-      'returns `behind` if the request’s state signs too little on its line',
+      'returns `behind` if the request’s state signs too little on the request’s line',
       { request: { amounts: [59, 20] } },
       { verdict: 'behind', charged: [60n, 20n], signed: [59n, 20n], total: null },
     ],

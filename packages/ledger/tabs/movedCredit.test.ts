@@ -145,7 +145,7 @@ test('behavior: gives no credit for amounts that moved under a buyer’s own ter
   expect(await creditsOf(tab)).toEqual([])
 })
 
-test('behavior: sales that a credit paid for have arrived, even if their tab failed', async () => {
+test('behavior: the part of a sale that a credit paid for counts as arrived, even if the tab failed', async () => {
   const tab = await openedTab()
   await gateway.database`
     insert into tabs.credit (payer, chain_id, split, amount)

@@ -16,7 +16,7 @@ export type LostTab = {
   reserved: bigint
 }
 
-/** The tab store is older than the ledger, or a different one, so tabs are missing. */
+/** The tab store is older than the ledger, or it is a different tab store, so tabs are missing. */
 export class TabStoreBehind extends Error {
   override readonly name = 'TabStoreBehind'
   readonly code = 'tab_store_behind'

@@ -29,7 +29,7 @@ const lower = ({ address }: PrivateKeyAccount) => address.toLowerCase() as Addre
 
 const upkeepAt = (now: number) => openTabUpkeep(gateway, now)
 
-/** Closes a tab, settles it finally, and deletes it like retention. */
+/** Closes a tab, makes its settlement final, and deletes the tab like retention. */
 async function endAndForget(tab: ReturnType<typeof openTab>): Promise<void> {
   const { paymentId } = (await tab.close()).body as { paymentId: string }
   await upkeepAt(Date.now()).closeAndTake()

@@ -168,7 +168,7 @@ export function createTabStore(database: TabDatabase) {
     return rows.map(({ split }) => BigInt(toHex(split)))
   }
 
-  /** @param deadlineMs time until which the caller waits, by `performance.now()`. The request is not accepted later. */
+  /** @param deadlineMs time until which the caller waits, by `performance.now()`. After that, the request is not accepted. */
   async function accept(candidate: TabCandidate, deadlineMs?: number): Promise<TabVerdict> {
     const { group, clock } = serverOf(await database.of(candidate.payer))
     const deadline = deadlineMs === undefined ? null : await clock.at(deadlineMs)

@@ -194,7 +194,7 @@ function isSigned(
   return checkSignaturesHere(separator, [{ ...message, signature }])[0] === true
 }
 
-/** Maximum number of states that are checked for one that signs exactly the charges. */
+/** Maximum number of requests whose state is checked for signing exactly the charges. */
 const statesTried = 64
 
 function signatureOf(requests: readonly Request[], sequence: number): Uint8Array | undefined {

@@ -217,7 +217,7 @@ describe('the payment of a closed tab', () => {
     expect(await reservedOf(tab)).toBeUndefined()
   })
 
-  test('behavior: dates the payment’s acceptance to the closing of the tab, and its queueing to the first purchase', async () => {
+  test('behavior: dates the payment’s acceptance to the closing of the tab, and the start of its wait to the first purchase', async () => {
     const tab = await openedTab()
     await tab.buy(shop)
     const closedAt = minutes(6)
