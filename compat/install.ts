@@ -18,7 +18,7 @@ const sizes = {
 }
 
 /**
- * Copies a folder of compat/ to a temporary one and installs its packages there, where they can't find this repository's packages. The copy is
+ * Copies a folder of compat/ to a temporary folder and installs its packages there, where they can't find this repository's packages. The copy is
  * removed after the tests of the file.
  * @returns The path of the copy, which is set before the tests run.
  */

@@ -8,7 +8,10 @@ import * as definitions from 'viem/chains'
 
 type Listed = { id: number; name: string; testnet?: boolean }
 
-/** Matches names of local chains, and of test chains that viem doesn't mark as such. They count as neither kind. */
+/**
+ * Matches names of local chains, and of test chains that viem doesn't mark as such. These chains count neither as test chains nor as production
+ * chains.
+ */
 const unclear = /test|dev|local|sepolia|goerli|hardhat|foundry|anvil|nightly/i
 
 /** Returns the ids of the chains whose kind is certain from viem's list, in ascending order. */

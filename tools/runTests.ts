@@ -70,7 +70,7 @@ const tiers: Record<string, Tier> = {
     summary: `coverage, gas snapshots, gas-limit sweeps, generated files, ${mutants} mutants`,
     async run(args) {
       if (args.length > 0) throw new Error('test:contracts takes no arguments')
-      // Coverage and the mutants compile into separate folders, so the three can run at the same time.
+      // Coverage and the mutants compile into separate folders, so these three groups of checks can run at the same time.
       return add(
         ...(await Promise.all([
           runChecks([

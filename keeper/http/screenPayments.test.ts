@@ -148,7 +148,7 @@ test('asks the hook of the paid wallet’s owner about a facilitator payment, or
   expect(await storedOf(buyer)).toBe(1)
 })
 
-test('asks the hook of the provider who registered a wallet first, even if others register the wallet later', async () => {
+test('asks the hook of the provider who registered a wallet first, even if other providers register the wallet later', async () => {
   const [seller, buyer] = [await register(), await openBuyer()]
   await register({ wallet: seller.wallet, hasHook: false })
   await register({ wallet: seller.wallet })

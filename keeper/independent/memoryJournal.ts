@@ -63,7 +63,7 @@ export function createMemoryJournal({
   let pausedUntil = 0
   const done: Done = { batches: 0, payments: 0, spent: 0n, earned: 0n }
   const minedFailures = new Map<Address, number>()
-  /** Time in ms, by authorization, until which the keeper skips it. */
+  /** For each authorization, the time in ms until which the keeper skips it. */
   const deferredUntil = new Map<string, number>()
   const untried = new Set<string>()
   const keyOf = ({ provider }: BatchItem) => authorizationKey(provider.authorization)

@@ -231,7 +231,7 @@ describe('a settler with several transactions in flight', () => {
     expect(await readBalance(served.client, served.token, payee)).toBe(95_000n)
   })
 
-  test('starts again from a nonce that a reorg has freed, and replans all transactions behind it', async () => {
+  test('starts again from a nonce that a reorg has freed, and replans all transactions with later nonces', async () => {
     const payee = randomHex(20)
     const items = await Promise.all([1, 2, 3].map(() => publishPayment(payee)))
     let later = 0

@@ -2,7 +2,7 @@ import type { Address } from 'viem'
 
 /** Number of remembered intervals between blocks. */
 const remembered = 8
-/** Maximum time in ms for which a batch gathers, even on a chain with slow blocks, because callers wait for it. */
+/** Maximum time in ms for which a batch waits for more callers, even on a chain with slow blocks, because its first callers wait as well. */
 const longestMs = 1_000
 
 /**
@@ -10,8 +10,8 @@ const longestMs = 1_000
  *
  * A wallet has at most one batch for these callers in flight. Right after the batch was mined, the next block is a whole interval away. If the next
  * batch closed at once, it would settle no sooner, but callers who come during the interval would have to wait for the block after the next. So a
- * caller with a large backlog would delay all others by a block. If the batch closes after half of the interval, the other callers can join it, and
- * the second half suffices to simulate and send it.
+ * caller with a large backlog would delay all other callers by a block. If the batch closes after half of the interval, the other callers can join
+ * it, and the second half suffices to simulate and send it.
  *
  * @param clock returns monotonic milliseconds
  */

@@ -165,7 +165,7 @@ test('behavior: a claim that fails writes nothing, not even holds for gas', asyn
   expect(await readHolds()).toEqual([1])
 })
 
-test('behavior: skips payments that another keeper is claiming, without waiting for it', async () => {
+test('behavior: skips payments that another keeper is claiming, without waiting for that keeper', async () => {
   await sql`delete from queue`
   const keeper = openKeeper()
   const { providerId } = await seedProvider(sql)
@@ -217,7 +217,7 @@ test('behavior: finalizes a payment that a stranger settled, and claims other pa
   expect(keeper.context.memory.unfinalized.waiting()).toEqual([bad.paymentId])
 })
 
-test('behavior: payments of blocked payers fail even if no node answers', async () => {
+test('behavior: marks payments of blocked payers as failed even if no node answers', async () => {
   await sql`delete from queue`
   const blocked = await seedPayment(sql, { provider: await seedProvider(sql), ...old })
   for (let times = 0; times < 2; times++) await isolatePayers(sql, seedScope, [blocked.payer])

@@ -20,7 +20,7 @@ export type Context = {
   sql: Database
   served: ServedNetwork
   settings: KeeperSettings & GasLimits
-  /** Number of blocks after which a batch is closed. It is Ponder's finality. */
+  /** Number of blocks after which a block counts as final, and its batches are closed. Ponder uses the same number. */
   finalityBlocks: bigint
   payersWithCode: PayersWithCode
   readDueBatches: ReadDueBatches

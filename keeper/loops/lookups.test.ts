@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import { randomHex } from '../../test/support/usdc.ts'
 import { findUnexplained } from './lookups.ts'
 
-test('behavior: the use of a nonce by one payer does not explain its use by another payer', () => {
+test('behavior: a payer’s use of a nonce does not explain that another payer’s authorization with the same nonce was used', () => {
   const nonce = randomHex(32)
   const [one, other] = [randomHex(20), randomHex(20)]
   const used = [

@@ -95,7 +95,10 @@ export async function movePayments(
   await reconcileChosen(context, tx, reconciled)
 }
 
-/** Holds payments back until gas is cheaper, except for the reason `gas_price`, which applies to all payments of the network. */
+/**
+ * Holds payments back until gas is cheaper. Payments with the reason `gas_price` aren't marked as held, because that reason applies to the whole
+ * network.
+ */
 async function holdBack({ now }: Context, tx: Queryable, moves: readonly PaymentMove[]): Promise<void> {
   const at = now()
   await holdPayments(tx, heldOf(moves), { until: new Date(at.getTime() + holdMs), now: at })

@@ -109,7 +109,7 @@ test.each(['25P04', '57014', '55P03'])(
   },
 )
 
-test('behavior: failures are committed 25 at a time', async () => {
+test('behavior: fails at most 25 payments in one database transaction', async () => {
   const payments = await seedSettled(60)
   await sql`update authorization_event set state = 'cancelled'`
   const { begun, reconcile } = openReconciler()
@@ -134,7 +134,7 @@ test('behavior: skips payments that another keeper is finalizing, and reads thei
   expect(await countUnlooked()).toBe(0)
 })
 
-test('behavior: a read that takes too long is repeated with half the limit until it succeeds', async () => {
+test('behavior: if a read of payments takes too long, repeats it with half the number of payments until it succeeds', async () => {
   const payments = await seedSettled(3)
   const limits: number[] = []
   const slow = new Proxy(sql, {

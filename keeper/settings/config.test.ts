@@ -11,7 +11,7 @@ const env = {
   KEEPER_PRIVATE_KEYS: key,
 }
 
-test('default: reads the settings, with defaults for those that are not set', () => {
+test('default: reads the settings, and uses defaults for settings that are not set', () => {
   expect(readKeeperEnvironment(env)).toMatchObject({
     wallets: { privateKeys: [key], signer: null },
     platformWallets: [`0x${'ab'.repeat(20)}`],

@@ -69,7 +69,7 @@ export function readKeeperEnvironment(env: Environment) {
       ...readSendingSettings(env),
       gasAllowance: readVariable(env, 'GAS_ALLOWANCE_USD'),
     },
-    /** Maximum submissions per minute from one address, and of one provider. Each submission costs a key recovery, and possibly a transaction. */
+    /** Maximum submissions per minute from one address, and from one provider. Each submission costs a key recovery, and possibly a transaction. */
     submitLimits: { perCaller: 60 },
     /** Maximum wait in ms of POST /submit for its transaction. Most HTTP clients and proxies wait for thirty seconds. */
     submitTimeoutMs: 25_000,
@@ -164,7 +164,7 @@ export function requireWallets(env: Environment, served: readonly NetworkSetting
   return wallets
 }
 
-/** Reads the keys on this machine, from the file if one is named, and the wallets of a remote signer. */
+/** Reads the keys on this machine (from KEEPER_KEY_FILE if it is set) and the wallets of a remote signer. */
 export function readWallets(env: Environment): WalletSettings {
   const file = readVariable(env, 'KEEPER_KEY_FILE')
   const inline = readVariable(env, 'KEEPER_PRIVATE_KEYS') ?? []

@@ -13,8 +13,8 @@ const pauseMs = 15_000
 const lostAfterMs = 10_000
 
 /**
- * Maximum number of transactions that a wallet has in flight. By default, geth and reth keep 16 transactions of one sender, and refuse or
- * drop others.
+ * Maximum number of transactions that a wallet has in flight. By default, geth and reth keep 16 transactions of one sender, and refuse or drop
+ * further transactions.
  */
 export const mostInFlight = 16
 
@@ -172,7 +172,7 @@ async function follow(context: SettlerContext, open: OpenBatch, chain: OnChain |
   // Resend even while a node is unavailable: the other nodes may lack the transaction, and sending it again does no harm.
   const resent = await resendIfDue(context, highest)
   const isStuck = highest.ageMs >= settings.replaceAfterMs
-  // The base fee has risen above the offer, and may never fall below it again.
+  // The base fee has risen above the offer, and may never fall below it again. So replace the offer, even if it isn't stuck yet.
   const isTooCheap = resent?.status === 'rejected' && resent.code === 'underpriced'
   // Only the next nonce is replaced: a higher fee can't help the transactions behind it.
   const isNext = found === null && chain?.nextNonce === highest.nonce

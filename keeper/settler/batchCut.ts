@@ -32,7 +32,7 @@ export function toLanesInFlight(inFlight: readonly Pick<OpenBatch, 'batch' | 'of
  * until these use as much gas as a full batch. Nonces are used in order, so ordinary payments would otherwise wait behind blocks full of
  * a stranger's submissions.
  *
- * @param gasCut the network's maximum gas of a batch, by `gasCutOf`. Default: that of most networks.
+ * @param gasCut the network's maximum gas of a batch, by `gasCutOf`. Default: the maximum of most networks.
  */
 export function mayBeginLane(lane: Lane, inFlight: readonly LaneInFlight[], gasCut = batchGasCut): boolean {
   if (!neverGrowing.has(lane)) return !inFlight.some((one) => one.lane === lane)
@@ -52,7 +52,7 @@ type BatchCut<Payment> = {
 /**
  * Returns the payments of a lane that its next transaction can settle, starting with the most urgent.
  *
- * @param gasCut the network's maximum gas of a batch, by `gasCutOf`. Default: that of most networks.
+ * @param gasCut the network's maximum gas of a batch, by `gasCutOf`. Default: the maximum of most networks.
  */
 export function cutBatch<Payment extends Cuttable>(
   lane: Lane,

@@ -111,7 +111,7 @@ test('behavior: a payer with code pays for the maximum gas that its code may bur
 
 test('behavior: if fees don’t cover the gas of payments that expire soon, the budget pays the rest while it lasts; payments that cover their gas never draw from it', async () => {
   const urgent = { ...halfCent, urgentAt: seconds }
-  // The share in a batch with the ten payments that cover their gas.
+  // The payment's share of the gas in a batch with the ten payments that cover their gas.
   const share = worstCaseShare(request(urgent), 11, pricesAt(30_000_000n))
   const lack = share.expected - 500n
   const { gas, draws } = open(pricesAt(30_000_000n), { budget: 3n * lack })
@@ -172,7 +172,7 @@ test('behavior: the payments of a submission pay their gas together', async () =
   expect(await gas.approve(submitted.slice(0, 1), { isWhole: true })).toEqual(['gas_allowance'])
 })
 
-test('behavior: sends nothing above the maximum gas price; below it, sends any payment that has a fee if gas costs are not limited by fees', async () => {
+test('behavior: sends nothing above the maximum gas price; up to that price, sends every payment with a fee if `gasPerFee` is 0', async () => {
   const expensive = open(pricesAt(101n * gwei), { budget: 10n ** 12n })
   expect(await expensive.gas.approve(many(2, halfDollar), { isWhole: false })).toEqual([
     'gas_price',
@@ -182,7 +182,7 @@ test('behavior: sends nothing above the maximum gas price; below it, sends any p
   expect(await free.gas.approve(many(1, halfCent), { isWhole: false })).toEqual([null])
 })
 
-test('behavior: if gas costs are not limited by fees, approves sweeps at any cost and without reading prices', async () => {
+test('behavior: if `gasPerFee` is 0, approves sweeps at any cost and without reading prices', async () => {
   const gas = createGasControl({
     meter: { read: () => Promise.reject(new Error('no node answers')) },
     policy: createFeeCoveredPolicy({ ...limits, gasPerFee: 0n }),
@@ -218,7 +218,7 @@ test('behavior: if fees do not cover the gas of sweeps, the budget pays the rest
   expect(await carries(100n)).toBe(true)
 })
 
-test('behavior: the budget of an independent keeper pays all gas of sweeps, even if gas costs are not limited by fees', async () => {
+test('behavior: the budget of an independent keeper pays all gas of sweeps, even if `gasPerFee` is 0', async () => {
   const prices = pricesAt(10_000_000n)
   const policy = createFullCostPolicy({ ...limits, gasPerFee: 0n })
   // At 0.03 USD per million units.

@@ -42,7 +42,7 @@ export type OpenBatch = {
   /** Approves the gas of its transactions, and reserves it. */
   gas: GasControl
   readItems: () => Promise<BatchItem[]>
-  /** Returns at most `most` splitters to sweep with these items. Each of them is paid by one of the items, or belongs to the same platform. */
+  /** Returns at most `most` splitters to sweep with these items. Each of them is paid by one of the items, or belongs to the batch's platform. */
   readSweeps: (items: readonly BatchItem[], most: number) => Promise<SplitterTerms[]>
   /** Stores a transaction before it is sent, and releases the items that it leaves out. */
   save: (transaction: SignedTransaction, drops: readonly Drop[]) => Promise<void>
@@ -57,7 +57,7 @@ export type OpenBatch = {
 }
 
 /**
- * The store of the settler's batches: Postgres for the operator's keeper, memory for a keeper without a database, which can read
+ * The store of the settler's batches: Postgres for the operator's keeper, or memory for a keeper without a database. Such a keeper can read
  * everything else from the chain and the gateway.
  */
 export type Journal = {

@@ -138,7 +138,7 @@ export function readReward(
   }, 0n)
 }
 
-/** Returns a key that identifies an authorization among those of one token. */
+/** Returns a key that identifies an authorization among the authorizations of one token. */
 export function authorizationKey({ from, nonce }: { from: string; nonce: string }): string {
   return `${from.toLowerCase()}:${nonce}`
 }

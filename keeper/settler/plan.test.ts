@@ -47,7 +47,7 @@ describe('planEntry', () => {
     })
   })
 
-  test('behavior: settles only the provider’s authorization if it and the fee can’t share an entry', () => {
+  test('behavior: settles only the provider’s authorization if the two authorizations can’t share an entry', () => {
     const item = itemOf(halfOf(), feeOf({ validBefore: 2_000_000_001n }))
     expect(planEntry(item, batch)?.settlement).toEqual({ authorization: item.provider.authorization })
   })
@@ -87,7 +87,7 @@ describe('gasRequestOf', () => {
     expect(spend(item)).toMatchObject({ fee: 0n, isPair: false, hasLostFee: true })
   })
 
-  test('behavior: a tab’s fee is the platform’s part without the reward of the wallet that settles it', () => {
+  test('behavior: a tab’s fee is the platform’s part less the reward for settling the tab', () => {
     const split = encodeSplit({ provider: address('2'), providerShare: 9n, platformShare: 1n })
     const lines = [{ split, amount: 100_000n }]
     const tab = { sequence: 1, expiry: 2_000_000_000, rewardShare: 2_000, lines }
@@ -113,7 +113,7 @@ test('default: orders a transaction’s payments by payer, and each payer’s pa
 describe('refusalOfWhole', () => {
   const item = itemOf(halfOf())
 
-  test('default: returns no reason if everything is planned or settled', () => {
+  test('default: returns no reason if each authorization is planned or settled', () => {
     expect(refusalOfWhole([item], [{ item, reason: 'already_settled' }])).toBeNull()
   })
 
@@ -124,7 +124,7 @@ describe('refusalOfWhole', () => {
     expect(refusalOfWhole([itemOf(halfOf(), feeOf({}, state))], [])).toBe(code)
   })
 
-  test('behavior: returns a payment’s own fault before a temporary reason', () => {
+  test('behavior: returns a payment’s own fault rather than a temporary reason', () => {
     const drops = [
       { item, reason: 'deferred' },
       { item, reason: 'nonce_used' },

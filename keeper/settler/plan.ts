@@ -196,7 +196,7 @@ function toBytes(hex: Hex): Uint8Array {
   return Buffer.from(hex.slice(2), 'hex')
 }
 
-/** Returns the code of the reason why a batch that must settle as a whole can't settle; null if all of it is planned or already settled. */
+/** Returns the code of the reason why a batch that must settle as a whole can't settle; null if the whole batch is planned or already settled. */
 export function refusalOfWhole(items: readonly BatchItem[], drops: readonly Drop[]): string | null {
   const codes = [
     ...items

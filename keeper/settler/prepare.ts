@@ -45,7 +45,7 @@ type Sifted<Kept> = { kept: Kept; dropped: Drop[] }
 /** The sender of the transaction and its offer. The simulation uses the same gas price and gas limit. */
 type Signer = { address: Address; gasPrice?: bigint; fees: Fees; balance: bigint }
 
-/** Gas to diagnose one transfer: the maximum for its payer's code in a batch, and the token's own gas. */
+/** Gas limit for diagnosing one transfer. It covers the maximum gas that a payer's code gets in a batch, and the token's own gas. */
 export const diagnosisGas = 1_000_000n
 
 /**
@@ -182,7 +182,7 @@ async function prepareItems(
     const { passes, ...sifted } = await siftBySimulation(served, batch, plan, signer, at)
     const kept = keep(sifted)
     if (passes) return { kept: plan, dropped }
-    // The remaining entries now share the gas that the others would have paid.
+    // The remaining entries now share the gas that the dropped entries would have paid for.
     entries = keep(await siftByGas(kept))
   }
   return { kept: null, dropped }

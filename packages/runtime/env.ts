@@ -32,7 +32,8 @@ export class ConfigError extends Error {
 }
 
 /**
- * Returns a variable's value, or its default if it is unset, or null. An empty or blank variable counts as unset, in every process.
+ * Returns a variable's value. If the variable is unset, returns its default, or null if it has none. An empty or blank variable counts as unset, in
+ * every process.
  *
  * @throws {ConfigError}
  */
@@ -129,9 +130,8 @@ function textOf(env: Environment, name: string): string | undefined {
 export type UnreadVariable = { name: string; hint: string }
 
 /**
- * Finds variables that are set but that no server reads: variables that earlier builds read, and variables whose name differs from a
- * known one by a single typing error. Variables of buyers' commands count as unknown, because `NETWORK` may be a typing error for
- * `NETWORKS`.
+ * Finds variables that are set but that no server reads: variables that earlier builds read, and variables whose name differs from a known name by a
+ * single typing error. Variables of buyers' commands count as unknown, because `NETWORK` may be a typing error for `NETWORKS`.
  */
 export function findUnread(env: Environment): UnreadVariable[] {
   const servers = (Object.keys(variables) as VariableName[]).filter((name) =>

@@ -140,7 +140,7 @@ test('behavior: if no group is in progress, starts a group when the waiting item
   }
 })
 
-test('behavior: takes callers in turn, and if too many items wait, rejects an item of the caller with the most items', async () => {
+test('behavior: takes items from the callers in turn, and if too many items wait, rejects an item of the caller with the most waiting items', async () => {
   const groups: string[][] = []
   const first = Promise.withResolvers<void>()
   const { submit } = createGroupCommit<string, string>({

@@ -5,9 +5,9 @@ import { bodyLimit } from 'hono/body-limit'
 /**
  * Rejects compressed bodies, and bodies over `maxBytes` without reading the rest.
  *
- * If a request has a Content-Length, Node's parser enforces that length, so checking the number is enough. Only for
- * other requests, use hono's own limit, which counts the bytes: it converts the request to a web stream, which takes more CPU time
- * than verifying a signature.
+ * If a request has a Content-Length, Node's parser enforces that length, so checking the number is enough. For other requests, use hono's own limit,
+ * which counts the bytes. It isn't used for all requests, because it converts the request to a web stream, which takes more CPU time than verifying a
+ * signature.
  */
 export function limitBody(maxBytes: number): MiddlewareHandler {
   const refuse = () => {

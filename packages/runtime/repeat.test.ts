@@ -61,7 +61,7 @@ test('behavior: starts the next step without a pause after the result `busy`, an
   })
   await done.promise
   done = Promise.withResolvers()
-  // Wait until the step has ended. Only then does the pause begin that `wake` ends.
+  // Wait until the step has ended, because the pause that `wake` ends begins only then.
   await new Promise(setImmediate)
   loop.wake()
   await done.promise

@@ -18,8 +18,8 @@ export type ServeOptions = {
   /** Name of the variable that sets the port, for the error if the port is taken. */
   portVariable: string
   /**
-   * Time limit in ms for the headers of a request: from the connection, or from the first byte of a further request, to the end
-   * of the headers. Default 10,000.
+   * Time limit in ms for the headers of a request. The time starts when the connection opens, or with the first byte of a further request. Default
+   * 10,000.
    */
   headersTimeoutMs?: number
   /** Maximum number of open connections. Default 5,000. */

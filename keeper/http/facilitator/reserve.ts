@@ -27,7 +27,7 @@ const leastValiditySeconds = settleMarginSeconds + 6
 /**
  * Verifies a payment and stores it, either as reserved for its seller or as due at once (`mode`).
  *
- * @returns its id, or null if another payment holds its authorization or its payment identifier
+ * @returns the payment's id, or null if another payment holds the authorization or the payment identifier
  * @throws {Refused|BaseError} the first reason for a refusal
  */
 export async function reserve(

@@ -39,7 +39,7 @@ export type Progress = ReadonlyMap<string, SettlementProgress>
 /**
  * Settles the payments of a request now, and waits until its caller can be answered.
  *
- * If the caller repeats the request, it continues to wait. Two equal requests at the same time settle once.
+ * A caller that repeats the request continues to wait. Two equal requests at the same time settle once.
  *
  * @throws the reason for a refusal. Then this call has stored nothing.
  */

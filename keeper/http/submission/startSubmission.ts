@@ -75,7 +75,7 @@ async function requireOpen(
   )
 }
 
-/** Stores the new payments of a submission, and makes all of it due. */
+/** Stores the new payments of a submission, and makes all of its payments due. */
 async function store(
   { sql, now, gasAllowance: common }: HttpContext,
   key: Hex,

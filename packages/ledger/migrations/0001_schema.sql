@@ -139,8 +139,8 @@ create unique index endpoint_route on endpoint (provider_id, md5(host), method, 
 -- To find all endpoints of a URL's host, of any provider.
 create index endpoint_host on endpoint (md5(host));
 
--- Additional networks on which an endpoint may be paid. Test networks and production networks are never mixed, because buyers would choose
--- to pay with worthless money.
+-- Additional networks on which an endpoint may be paid. Test networks and production networks are never mixed: otherwise buyers would choose to pay
+-- with a test network's worthless money.
 create table endpoint_wallet (
   endpoint_id text not null,
   chain_id integer not null,
@@ -156,7 +156,7 @@ create table endpoint_wallet (
 create table registry_change (
   id bigint generated always as identity primary key,
   provider_id text not null references provider,
-  changed_at timestamptz not null default clock_timestamp(), -- not now(), the transaction's start: the transaction may have waited since then
+  changed_at timestamptz not null default clock_timestamp(), -- not now(), which is the start of the transaction, because the transaction may have waited since then
   key_id text references api_key, -- the key that made the change; null: the operator
   subject text not null,          -- id of the provider, wallet, endpoint or key
   before jsonb,                   -- previous values of the changed fields; null: the subject is new
@@ -196,7 +196,7 @@ create table payer (
   primary key (chain_id, token, address)
 );
 
--- Accepted payments of all sources. Rows are written once.
+-- Accepted payments of all sources. Rows never change.
 create table payment (
   id text primary key check (octet_length(id) = 36 and 'pay_' || encode(decode(substr(id, 5), 'hex'), 'hex') = id),
   -- gateway:     accepted by the api's /verify
@@ -359,8 +359,8 @@ create table payment_result (
   -- If final: which halves arrived, as bits: 1 the provider's half, 2 the fee. The payment is then in the providers' sums.
   arrived smallint check (arrived between 0 and 3),
   settlement_seconds integer,  -- if settled: seconds from its acceptance to the block of its last half
-  -- If final, and if a half arrived more than two days after acceptance: when the last half arrived. Bookkeeping finds these payments by
-  -- this time, and all others by their acceptance (packages/ledger/sales/bookings.ts).
+  -- If final, and if a half arrived more than two days after acceptance: when the last half arrived. Bookkeeping finds these payments by this time,
+  -- and all other payments by their acceptance time (packages/ledger/sales/bookings.ts).
   late_at timestamptz,
   -- Copied from the payment, for the indexes.
   provider_id text,
@@ -447,8 +447,8 @@ create table pass (
   requests integer check (requests > 0), -- number bought; null: unlimited
   used integer not null default 0 check (used >= 0),
   last_used_at timestamptz, -- set only if its requests are counted
-  -- Why it ended before ends_at; maintained by follow_passes. unpaid: its payment, or an attempt to settle it, failed. The pass is valid
-  -- again once the payment has settled.
+  -- Why the pass ended before ends_at; maintained by follow_passes. unpaid: its payment failed, or an attempt to settle its payment failed. The pass
+  -- is valid again once the payment has settled.
   end_reason text check (end_reason in ('refunded', 'voided', 'unpaid')),
   ended_at timestamptz,
   -- A pass is never overused, even if the code has a bug.
@@ -528,7 +528,7 @@ create table splitter (
   provider_share bigint not null,
   platform_share bigint not null,
   look_at timestamptz not null default now(), -- when to check next whether funds have waited in it for too long
-  failed_sweeps smallint not null default 0,  -- number of failed sweeps in a row; above 0, it isn't swept until look_at
+  failed_sweeps smallint not null default 0,  -- number of failed sweeps in a row; if above 0, the splitter isn't swept until look_at
   failed_block bigint, -- block of the last failed sweep, so that a receipt that is read again doesn't count twice
   primary key (chain_id, token, address)
 );
@@ -741,7 +741,7 @@ create table payout (
 );
 create index payout_block on payout (block_id);
 
--- Each BatchSettled event of USDC, regardless of who called `settle`.
+-- Each BatchSettled event of a batch of USDC payments, regardless of who called `settle`.
 create table settled_batch (
   id bigint generated always as identity primary key,
   chain_id integer not null,
@@ -792,7 +792,7 @@ create table keeper_day (
   primary key (chain_id, day, keeper)
 );
 
--- USD price of a chain's gas token at a block, from its price feed. Joined by the block's hash.
+-- USD price of a chain's gas token at a block, from its price feed. Queries join it by the block's hash.
 create table gas_token_price (
   chain_id integer not null,
   block_hash bytes32 not null,
@@ -903,8 +903,8 @@ create index on mail_notice (provider_id, outbox_id);
 
 -- Providers' sums ----------------------------------------------------------------------------------------------------
 
--- Only finalized payments are in these sums, because their money can't move any more. All others are summed from the record at each query,
--- so a reorg shows immediately. A payment that is reopened (after a reorg deeper than the confirmation depth) is subtracted from the sums.
+-- Only finalized payments are in these sums, because their money can't move any more. All other payments are summed from the record at each query, so
+-- a reorg shows immediately. A payment that is reopened (after a reorg deeper than the confirmation depth) is subtracted from the sums.
 create table revenue (
   provider_id text not null references provider,
   period text not null check (period in ('hour', 'day', 'month')), -- UTC
@@ -1076,7 +1076,7 @@ create table tab_store_mark (
   number bigint not null check (number > 0)
 );
 
--- Payments that are closed tabs. The row fixes which state settles. The other states that the buyer signed are no longer needed.
+-- Payments that are closed tabs. The row determines which of the states that the buyer signed settles. The other states are no longer needed.
 create table tab_payment (
   payment_id text primary key,
   payer address not null,
@@ -1089,7 +1089,7 @@ create table tab_payment (
   unique (payer, tab_id)
 );
 
--- The lines of each tab. A line is the amount that the tab pays to one wallet with the same shares.
+-- The lines of each tab. A line is the amount that the tab pays for one provider's wallet and one pair of shares (the provider's and the platform's).
 create table tab_line (
   payment_id text not null,
   position smallint not null,
@@ -1099,7 +1099,8 @@ create table tab_line (
   amount bigint not null check (amount >= 0 and amount < 281474976710656), -- amount that the buyer signed
   -- The part of `amount` that is owed. The rest becomes the payer's credit once it has moved.
   charged bigint not null check (charged between 0 and amount),
-  -- The amount of this line that moved, if the tab settled in another state or under other terms. Null: the signed amount moved, or nothing yet.
+  -- The amount of this line that moved, if the tab settled in another state or under other terms. Null: the signed amount moved, or nothing has moved
+  -- yet.
   moved bigint check (moved >= 0),
   primary key (payment_id, position)
 );
@@ -1162,8 +1163,8 @@ create table tab_sale (
   -- When the row was inserted, to the millisecond. Receipts are listed in this order, because a tab is imported long after its
   -- first request.
   taken_at timestamptz not null default date_trunc('milliseconds', now()),
-  -- If the tab's result is final: how much of both parts moved, and how many basis points of the fee did not go to our platform.
-  -- The row is then in the providers' sums.
+  -- If the tab's result is final: the amount that moved (both parts together), and how many basis points of the fee did not go to our platform. The
+  -- row is then in the providers' sums.
   arrived usdc_amount,
   lost_fee_share smallint check (lost_fee_share between 0 and 10000),
   is_exceptional boolean not null default false, -- the tab's result is final, and it didn't settle completely
@@ -1261,7 +1262,7 @@ create type candidate as (
   -- Whose grant pays for its gas, the amount to draw, and the limit of the common allowance. Null: its fee covers the gas.
   gas_provider_id text, gas_amount numeric, gas_common numeric,
   pass_seconds integer, pass_requests integer, pass_bound_to text, -- the pass that it buys, or null
-  deadline float8 -- Unix milliseconds by this database's clock; later it isn't accepted, because its caller's request has timed out
+  deadline float8 -- Unix milliseconds by this database's clock; later, the payment isn't accepted, because its caller's request has timed out
 );
 create type candidate_authorization as (
   payment_id text, half smallint, recipient text, value numeric, valid_after bigint, valid_before bigint, nonce text,

@@ -207,7 +207,7 @@ test.concurrent.each([
   ['is querying its types', 'query', 'typcategory'],
   ['is querying its types', 'transaction', 'typcategory'],
 ] as const)(
-  'behavior: while a pool is replaced and another session %s, its %s is rejected and the process continues',
+  'behavior: while a pool is replaced and another session %s, that session’s %s is rejected and the process continues',
   async (_, kind, text) => {
     using uncaught = watchUncaught()
     const { proxy, sql } = await openBehindProxy({ max: 2 })

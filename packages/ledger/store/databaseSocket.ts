@@ -155,7 +155,7 @@ export class DatabaseSocket extends EventEmitter {
     if (this.readyState === 'open' && this.listenerCount('error') > 0) this.emit('error', this.#failure)
   }
 
-  /** Reports the end to postgres.js. Only for a pool that was ended, because it doesn't connect again. */
+  /** Reports the end to postgres.js. Call it only for a pool that was ended, because such a pool doesn't connect again. */
   release(): void {
     if (this.readyState === 'closed') return
     this.readyState = 'closed'

@@ -22,7 +22,7 @@ export function newId<P extends IdPrefix>(prefix: P): `${P}_${string}` {
   return `${prefix}_${timeOf(Date.now())}${random.toString('hex', taken - randomBytes, taken)}`
 }
 
-/** Derives an identifier from a text: equal for equal texts. */
+/** Derives an identifier from a text. Equal texts have equal identifiers. */
 export function derivedId<P extends IdPrefix>(prefix: P, text: string): `${P}_${string}` {
   return `${prefix}_${hash('sha256', text).slice(0, 32)}`
 }
@@ -36,7 +36,7 @@ function timeOf(ms: number): string {
   return ms.toString(16).padStart(timeDigits, '0')
 }
 
-/** Returns whether `text` has the format of an identifier with this prefix. The database contains no others. */
+/** Returns whether `text` has the format of an identifier with this prefix. The database contains no identifiers in another format. */
 export function isId(prefix: IdPrefix, text: string): boolean {
   return (
     text.length === prefix.length + 33 &&

@@ -30,7 +30,7 @@ beforeEach(async () => {
 const tables = async () =>
   (await sql`select from information_schema.tables where table_schema = 'tollkeeper'`).count
 
-test('default: creates the schema in an empty database once', async () => {
+test('default: creates the schema in an empty database, and changes nothing at the next call', async () => {
   const before = await readSchemaState(sql)
   expect(before).toMatchObject({ applied: [], pending: own.map((name) => ({ name })), refusal: null })
   expect(await tables()).toBe(0)
@@ -265,7 +265,7 @@ describe('the upgrade of a filled database', () => {
     expect(new Set(added)).toEqual(new Set(['column', 'constraint', 'function', 'index', 'relation']))
   })
 
-  test('behavior: detects rows that a migration deletes or changes', async () => {
+  test('behavior: the comparison of rows detects rows that a migration deletes or changes', async () => {
     const later = {
       '9000_made_up.sql': `delete from splitter; update provider set name = 'Climate'; create table more (id text)`,
     }

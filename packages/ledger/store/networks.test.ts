@@ -34,7 +34,7 @@ test.each([
     ['ethereum'],
   ],
 ])(
-  'behavior: a network that was %s is pending until the next start writes it',
+  'behavior: a network that was %s is pending until the next start writes it to the table',
   async (_, before, pending) => {
     await sql.unsafe(before)
     const state = await readSchemaState(sql)

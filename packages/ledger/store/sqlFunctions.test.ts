@@ -140,7 +140,7 @@ test('behavior: replaces a function even if an earlier migration has fired its d
   expect(await sql`select drawn from gas_draw`).toEqual([{ drawn: 0n }])
 })
 
-test('behavior: if processes start together with a changed function, one loads it', async () => {
+test('behavior: if processes start together with a changed function, only one of them loads it', async () => {
   await migrate(sql)
   const folder = await createFolder(own, {}, { 'shade.sql': shade('dark') })
   const others = await Promise.all([openTheSame(sql), openTheSame(sql)])
