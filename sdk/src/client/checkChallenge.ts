@@ -7,7 +7,7 @@ import { ChallengeRefusedError } from './errors.ts'
 import { readChallengeOf } from './headerChallenge.ts'
 import type { Answer } from './transport.ts'
 
-/** What a challenge must match before the client signs anything. */
+/** The values that a challenge must match before the client signs anything. */
 export type ChallengePolicy = {
   /** The URL that was requested. */
   url: string

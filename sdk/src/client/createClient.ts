@@ -236,7 +236,7 @@ export function createClient(options: ClientOptions): Client {
 
   async function toResponse<Data>(paid: Paid<Answer>, deadline: Deadline): Promise<PaidResponse<Data>> {
     const { answer, payment } = paid
-    // Take the receipt of an error response, too, such as a 404, because the request was charged.
+    // Also take the receipt of an error response, such as a 404, because the request was charged.
     const { receipt, claims, ...failure } = await flow.takeReceipt(answer, payment, deadline)
     const sellerReport = await flow.readReport(paid)
     if (answer.status < 200 || answer.status > 299) throw toError(paid, sellerReport)

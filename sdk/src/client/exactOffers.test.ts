@@ -99,7 +99,7 @@ describe('readPaymentRequired', () => {
     expect(read(body, header)).toBeUndefined()
   })
 
-  test('behavior: classifies any value without throwing', () => {
+  test('behavior: isPaymentRequired returns true or false for any value, and never throws', () => {
     for (const hostile of withHostileParts(required)) expect(isPaymentRequired(hostile)).toBeTypeOf('boolean')
   })
 })

@@ -311,7 +311,7 @@ const refusals: [string, Handler][] = [
 
 describe('repeats', () => {
   test.each(names.flatMap((name) => refusals.map(([how, handler]) => [name, how, handler] as const)))(
-    'behavior: %s presents only one payment, until it expires, to a seller that %s',
+    'behavior: %s presents only one payment to a seller that %s, until that payment expires',
     async (name, _, refuse) => {
       const seller = await playX402Seller(refuse)
       const { account, signed } = countingAccount()

@@ -254,8 +254,8 @@ export function createPaymentFlow(options: PaymentOptions, fetch: typeof globalT
 }
 
 /**
- * Returns a function that loads the code for paying other sellers, once. Most clients never need this code, so a page loads it only when it is
- * needed.
+ * Returns a function that loads, once, the code for paying sellers that don't use Tollkeeper. Most clients never need this code, so a page loads it
+ * only when it is needed.
  *
  * @returns undefined if the client doesn't pay other sellers.
  * @throws {TypeError} for an invalid `maxValiditySeconds`.

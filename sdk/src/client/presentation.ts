@@ -19,7 +19,7 @@ export type Attempt<A extends Answer> = {
   /** Sends the request again, with its payment. */
   send: (header: PaymentHeader, deadline: Deadline) => Promise<A>
   deadline: Deadline
-  /** Whether the request has an `Authorization` header of its own, which the payment must not replace. */
+  /** Whether the request already has an `Authorization` header, which the payment must not replace. */
   hasAuthorization?: boolean
   /** Maximum time in ms to wait after the first response that reports the payment as being in progress. Default: until the deadline. */
   pendingTimeoutMs?: number

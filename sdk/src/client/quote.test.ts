@@ -66,7 +66,7 @@ describe('a seller of the gateway', () => {
     expect(quote).toMatchObject({ amount: 50_000n, isAllowed: false, refusal: { code } })
   })
 
-  test('is quoted without using the budget, and as not allowed once the budget is spent', async () => {
+  test('uses no budget when it is quoted, and is quoted as not allowed if the budget is spent', async () => {
     const { url } = await playProvider(serveReceipt)
     const onPayment = vi.fn()
     const client = clientOf({ limits: { perDay: '0.10', onPayment } })
@@ -78,7 +78,7 @@ describe('a seller of the gateway', () => {
   })
 })
 
-describe('another x402 seller', () => {
+describe('an x402 seller that doesn’t use Tollkeeper', () => {
   test.each([1, 2] as const)(
     'of version %i is quoted, and is allowed only with the option otherSellers',
     async (version) => {

@@ -40,7 +40,7 @@ export class LeavingRedirect extends TypeError {}
 
 /**
  * Sends a request with its payment, and follows redirects like `fetch`, with one difference. The payment goes only to the origin that requested it,
- * and to no further URL once a response reports that it was charged. `fetch` itself drops `Authorization` for another origin, but not
+ * and to no further URL once a response reports that the payment was charged. `fetch` itself drops `Authorization` for another origin, but not
  * `PAYMENT-SIGNATURE` or `X-PAYMENT`, and the payment header of a tab shows everything that was bought on the tab.
  *
  * A redirect's report on the payment is added to the final response. A report from another origin is removed.

@@ -46,7 +46,7 @@ describe('an open payment', () => {
     expect(await open.take(asked, end - 1)).toBe(payment)
   })
 
-  test('behavior: is presented again if other headers of the request differ', async () => {
+  test('behavior: is presented again if the request differs only in headers that don’t affect the response', async () => {
     const headers = new Headers({ traceparent: '00-1-1-01', 'accept-language': '*' })
     expect(await (await openPayments()).take({ ...asked, headers }, end - 1)).toBe(payment)
   })
@@ -73,10 +73,13 @@ describe('an open payment', () => {
     ['a stream', new ReadableStream()],
     ['a body without a digest', async () => undefined],
     ['an unreadable body', async () => Promise.reject(new Error('broken'))],
-  ])('error: is not remembered for %s, which cannot be compared', async (_, body) => {
-    const open = createOpenPayments({ scope, log: () => {} })
-    const streamed = { ...asked, body }
-    await open.add(streamed, payment)
-    expect(await open.take(streamed, end - 1)).toBeUndefined()
-  })
+  ])(
+    'error: is not remembered for a request with %s, because no later request can be compared with it',
+    async (_, body) => {
+      const open = createOpenPayments({ scope, log: () => {} })
+      const streamed = { ...asked, body }
+      await open.add(streamed, payment)
+      expect(await open.take(streamed, end - 1)).toBeUndefined()
+    },
+  )
 })

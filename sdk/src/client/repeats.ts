@@ -109,8 +109,8 @@ export function createRepeats({ present, ask, ...settings }: RepeatSettings) {
 export type Repeats = ReturnType<typeof createRepeats>
 
 /**
- * Returns whether a response is what the payment bought, so that the payment can be forgotten. At other sellers, only a successful response
- * counts.
+ * Returns whether a response is what the payment bought, so that the payment can be forgotten. At sellers that don't use Tollkeeper,
+ * only a successful response counts.
  */
 export function isServedFor({ answer, payment }: Paid<Answer>): boolean {
   return answer.status < 400 || (isServed(answer) && !payment?.header)

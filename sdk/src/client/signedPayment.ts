@@ -33,7 +33,7 @@ export type SignedSellerPayment = Signed & {
   header: PaymentHeader
 }
 
-/** What a seller that doesn't use Tollkeeper reports about a payment. It is the seller's claim, not a proof. */
+/** A report on a payment, which only sellers that don't use Tollkeeper send. It is the seller's claim, not a proof. */
 export type SellerReport = {
   /** Whether the seller reports that the payment has settled. */
   success?: boolean

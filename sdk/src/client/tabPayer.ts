@@ -8,7 +8,7 @@ import type { Repeats } from './repeats.ts'
 import type { Tabs } from './tabs.ts'
 import type { Answer } from './transport.ts'
 
-/** What a 402 rejects, and the client must replace: this tab, the remembered tab offer, or tabs in general. */
+/** The part of a payment that a 402 rejects: this tab, the remembered tab offer, or tabs in general. */
 type RefusedPart = 'tab' | 'offer' | 'tabs'
 
 /** Error codes that reject the terms of a remembered offer. The terms of a new challenge may work. */

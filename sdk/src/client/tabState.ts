@@ -151,7 +151,7 @@ export function countRequest(
   { line, lines }: NextState,
   { price }: TabOffer,
 ): void {
-  // Record the amounts that were signed. The tab's own amounts may be lower by now, because other requests on it turned out to cost less meanwhile.
+  // Record the amounts that were signed. The tab's own amounts may be lower by now, because other requests on the tab cost less than their price.
   for (const [index, { split, amount }] of lines.entries()) {
     const known = tab.lines[index]
     if (known) known.signed = amount

@@ -210,7 +210,7 @@ describe('when a request on a tab is refused', () => {
       expect(await client.request('/1000/b/weather')).toMatchObject({ status: 200, data: { sequence: 1 } })
       expect(presented(played)).toEqual(['A1 1000', 'A2 2000', 'B1 1000'])
       await client.close()
-      // Whatever a seller reports about the first tab, the client closes it with exactly what was bought before it signs on the second tab.
+      // Before the client signs on the second tab, it closes the first tab with exactly what was bought, regardless of the seller's reports.
       expect(played.closed.map(({ total }) => total)).toEqual([1_000n, 1_000n])
     },
   )
@@ -232,7 +232,7 @@ describe('when a request on a tab is refused', () => {
     await errorOf(client.request('/1000/b/weather'))
     expect(await client.request('/1000/b/weather')).toMatchObject({ status: 200, data: { sequence: 1 } })
     expect(presented(played)).toEqual(['A1 1000', 'A2 1000', 'A3 1000', 'B1 1000'])
-    // The newest state of the first tab remains signed. Its amount is one price.
+    // The newest state of the first tab remains signed. Its amount is the price of one request.
     await client.close()
     expect(played.closed).toMatchObject([{ total: 1_000n }])
   })
@@ -550,7 +550,7 @@ describe('store', () => {
     expect(played.closed).toEqual([{ id: tab.id, sequence: 3, total: 2_000n }])
   })
 
-  test('behavior: keeps requests without a response counted after a crash', async () => {
+  test('behavior: after a crash, still counts the requests that got no response', async () => {
     const store = playStore()
     let isLost = true
     const played = await playTabs({ fault: () => (isLost ? { lose: 'after' } : undefined) })

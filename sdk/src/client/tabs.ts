@@ -130,7 +130,7 @@ export function createTabs(settings: TabsSettings) {
   }
 
   /**
-   * Applies what a response reports about the tab of its own request. The seller writes the response and could name any tab or any number of lines,
+   * Applies what a response reports about its request's tab. The seller writes the response and could name any tab or any number of lines,
    * so only the tab and the lines in the request itself count.
    */
   function acknowledge(response: TabResponse, request: TabPayload): void {

@@ -380,7 +380,7 @@ describe('faults', () => {
   })
 
   test.each(['init', 'Request'])(
-    'args: if the signal in the %s argument fires, throws the signal’s reason before payment, and an error with the payment after payment',
+    'args: if the signal in the %s argument fires, throws the signal’s reason or, once the payment was sent, an error that contains the payment',
     async (kind) => {
       const reason = new Error('changed my mind')
       const call = (wrapped: typeof fetch, url: string, { signal }: AbortController) =>

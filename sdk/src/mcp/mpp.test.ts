@@ -36,7 +36,7 @@ describe('readMppOffer', () => {
     expect(readMppOffer(challenge, asset)).toMatchObject({ amount: 10_000n, payTo })
   })
 
-  test('behavior: returns the credential as an HTTP Authorization header, which readMppHeader reads', () => {
+  test('behavior: returns the credential as an HTTP Authorization header that readMppHeader can read', () => {
     const { name, value } = readMppOffer(challenge, asset)?.present(signed) ?? {}
     expect([name, readMppHeader(value ?? '')]).toEqual([
       'authorization',

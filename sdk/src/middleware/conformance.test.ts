@@ -310,7 +310,7 @@ describe.each(frameworks)('%s', (name, start) => {
       expect([(await post('one')).text, ran.get('/counted')]).toEqual(['served 1', 1])
     })
 
-    test('behavior: waits for the response if the first request is still being served, even if its buyer has disconnected', async () => {
+    test('behavior: waits for the response while the first request is still being served, even if the buyer has closed that request’s connection', async () => {
       ran.clear()
       const gateway = await playGateway({ once: true })
       const url = await start(gateway.options)

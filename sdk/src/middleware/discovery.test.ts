@@ -9,8 +9,8 @@ import { serveDiscovery as serveExpress } from './express.ts'
 import { serveDiscovery as serveFetch } from './fetch.ts'
 import { serveDiscovery as serveHono } from './hono.ts'
 
-// These tests use a simulated gateway. api/views/discovery.test.ts tests the real gateway's responses, and test/e2e/found.test.ts tests both
-// together.
+// These tests use a simulated gateway. api/views/discovery.test.ts tests the real gateway's responses, and test/e2e/found.test.ts tests the
+// middleware with the real gateway.
 const sales = {
   origin: 'https://api.example',
   openapi: {

@@ -2,7 +2,7 @@ import { isRecord } from '../protocol/fields.ts'
 import { encodePaymentHeader, type PaymentRequired } from '../protocol/x402.ts'
 
 /**
- * Maximum length of `PAYMENT-REQUIRED`. By default, nginx reads at most 4,096 bytes of a response's head, and responds with 502 to a longer one. The
+ * Maximum length of `PAYMENT-REQUIRED`. By default, nginx reads at most 4,096 bytes of a response's head, and responds with 502 to a longer head. The
  * remaining bytes are for the status line and for headers of other software.
  */
 export const maxRequiredLength = 3_400

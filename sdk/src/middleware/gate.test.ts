@@ -136,7 +136,7 @@ describe('fails closed', () => {
     expect(decision).toMatchObject({ kind: 'serve', payment: accepted })
   })
 
-  test('error: does not follow a redirect, which would reveal the provider’s key', async () => {
+  test('error: does not follow a redirect, because that would reveal the provider’s key', async () => {
     const keys: unknown[] = []
     const elsewhere = await serve((incoming, response) => {
       keys.push(incoming.headers.authorization)

@@ -59,7 +59,7 @@ export type GateOptions = BeforeAcceptOptions &
      * registration.
      */
     network?: NetworkName | Network
-    /** The provider's API key. Required for voiding payments of failed requests, and for a price below the registered one. */
+    /** The provider's API key. Required for voiding payments of failed requests, and for a price below the registered price. */
     apiKey?: string | undefined
     /** Timeout in ms of each call to the gateway, including its retries. Default 10,000. */
     timeout?: number
@@ -75,7 +75,7 @@ export type GateOptions = BeforeAcceptOptions &
     acceptX402V1?: boolean
     /**
      * Where a price is divided between the provider and the platform. `onchain`: our SDK signs once for the whole price, and a splitter contract
-     * divides it; other clients always pay this way. `separate`: our SDK signs each part. Default `separate`.
+     * divides it; other clients always sign once. `separate`: our SDK signs each part. Default `separate`.
      */
     split?: 'onchain' | 'separate'
     /**

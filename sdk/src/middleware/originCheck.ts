@@ -1,6 +1,6 @@
 import { parseUrl } from '../protocol/fields.ts'
 
-/** What a request states about the URL that the buyer called. Unverified: a buyer can state any URL. */
+/** A request's statements about the URL that the buyer called. They are unverified: a buyer can state any URL. */
 export type DeclaredOrigin = {
   /** Complete URL, as the server sees it. */
   url: string

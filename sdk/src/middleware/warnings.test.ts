@@ -155,7 +155,7 @@ describe('reports problems to the provider', () => {
       /this provider's apiKey.*0\.05/,
     ],
     [
-      'the price is below the registered one',
+      'the price is below the registered price',
       () => ({ apiKey: undefined, pricing: { usdcPerUnit: '0.01' } }),
       'price_below_registered',
       /raise pricing.*0\.05/,

@@ -46,7 +46,7 @@ const advice: Partial<Record<WarningCode, string>> = {
   endpoint_disabled: 'The endpoint is disabled: enable it in the dashboard.',
   provider_disabled: 'The provider is disabled: ask the operator of the gateway.',
   sales_stopped: 'The operator of the gateway has stopped sales: buyers are refused until sales start again.',
-  wallet_retired: "The endpoint's wallet is retired: give the endpoint another one.",
+  wallet_retired: "The endpoint's wallet is retired: give the endpoint another wallet.",
   unknown_network: 'There is no network with this name: check network.',
   network_not_served:
     'The gateway does not serve this network: check network, or move the endpoint to a wallet on another network.',
@@ -57,7 +57,7 @@ const advice: Partial<Record<WarningCode, string>> = {
     "A price below the registered one requires this provider's apiKey: set apiKey, raise pricing, or change the endpoint's price.",
   payee_mismatch:
     "The gateway's challenge pays an address that is not in ownWallets: add the endpoint's wallet to ownWallets, or correct the endpoint.",
-  payee_refused: "The endpoint's wallet can't be paid: give the endpoint another one.",
+  payee_refused: "The endpoint's wallet can't be paid: give the endpoint another wallet.",
   provider_limit_exceeded:
     'Too many payments of this provider wait to be settled: sales continue when some have settled. If that takes too long, ask the operator of the gateway.',
   rate_limited: 'The gateway’s rate limit is reached: slow down, or ask its operator for a higher limit.',

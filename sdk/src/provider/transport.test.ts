@@ -188,7 +188,7 @@ test('throws timeout if no response arrives', async () => {
   })
 })
 
-test("throws the reason of the caller's signal, before and during a call", async () => {
+test("throws the reason of the caller's signal if it fires before or during a call", async () => {
   const controller = new AbortController()
   const { seen, transport } = await setUp([() => controller.abort('enough')])
   await expect(transport.json({ ...read, options: { signal: controller.signal } })).rejects.toBe('enough')
