@@ -54,7 +54,7 @@ const histogram = (metric: string, labels: string, [below, le]: [number, number]
 
 /**
  * A test of one alert: series for which the alert fires, similar series for which it doesn't fire, and the summary of the fired alert.
- * `past` is the number of minutes for which the series already existed. Rules that look back for hours need it.
+ * `past` is the number of minutes for which the series already existed. Rules that look back for hours need such a history.
  */
 type Case = [fires: Series, quiet: Series, labels: Record<string, string>, summary: string, past?: number]
 

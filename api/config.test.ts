@@ -10,7 +10,7 @@ const good = {
   MACAROON_SECRETS: `a:${secret}, b:${'cd'.repeat(32)}`,
 }
 
-test('default: reads the required variables, and uses defaults for the others', () => {
+test('default: reads the required variables, and uses defaults for the optional variables', () => {
   const config = readApiConfig(good)
   expect(config).toMatchObject({ host: '127.0.0.1', port: 4020, logLevel: 'info' })
   expect(config.gateway).toMatchObject({

@@ -26,7 +26,7 @@ const client = (path: string) => fileURLToPath(new URL(`../../apps/dashboard/${p
 
 /**
  * Keeps third-party packages' own `import()` calls out of the bundle. esbuild would write a separate file for each of them, with everything that it
- * imports, even if the code is never called. Those of viem would add 25 kB.
+ * imports, even if the code is never called. viem's calls would add 25 kB.
  */
 const ownImportsOnly: Plugin = {
   name: 'own imports only',

@@ -23,7 +23,7 @@ const protect = secureHeaders({
 
 /**
  * Adds the dashboard: one page and its files. The URL's fragment selects the view, so that payment ids and receipts don't appear in any
- * log. Links are relative, so that it works under any path prefix of a proxy.
+ * log. Links are relative, so that the page works under any path prefix of a proxy.
  */
 export function addDashboardRoutes(app: App): void {
   let bundled: Promise<Bundle> | undefined

@@ -6,9 +6,12 @@ import type { JSONParsed } from 'hono/utils/types'
 
 const compress = promisify(gzip)
 
-/** Minimum length in bytes: compressing a shorter answer saves no packet. */
+/** Minimum length in bytes of an answer that is compressed. Compressing a shorter answer saves no packet. */
 const leastBytes = 1_024
-/** Compression level. Lists of records consist mostly of repeated names: a low level reduces them to an eighth, and a higher level saves little more. */
+/**
+ * Compression level. Lists of records consist mostly of repeated names, so a low level already reduces them to an eighth, and a higher level saves
+ * little more.
+ */
 const level = 3
 
 /**

@@ -86,7 +86,7 @@ test('behavior: an API key never raises the limit of an address, and the key’s
 test.each([
   ['two addresses of one IPv6 /64 are one client', '2001:db8:1:2::1', '2001:db8:1:2:ffff::9', 429],
   ['addresses of two IPv6 /64 are two clients', '2001:db8:2:2::1', '2001:db8:2:3::1', 200],
-  ['an IPv4 address in IPv6 notation is the same client', '10.0.2.1', '::ffff:10.0.2.1', 429],
+  ['an IPv4 address and its IPv6 notation are one client', '10.0.2.1', '::ffff:10.0.2.1', 429],
 ])('behavior: %s', async (_, first, second, expected) => {
   const app = gateway.another({ rateLimits, trustedProxies: 1 })
   gateway.setNow(minute + 180_000)

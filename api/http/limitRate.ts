@@ -7,7 +7,7 @@ import type { GatewaySettings } from './settings.ts'
 
 /**
  * Limits per minute that can't be configured. `register`: an address that registers more often is a script. `keyFactor`: a provider's processes share
- * a key, so its limit is higher. `payer`: a wallet that pays twenty times a second for a minute should use a tab.
+ * a key, so a key's limit is this many times an address's limit. `payer`: a wallet that pays twenty times a second for a minute should use a tab.
  */
 export const fixedRateLimits = { register: 60, keyFactor: 10, payer: 1_200 }
 

@@ -92,7 +92,7 @@ test('behavior: writes no secret, signature or macaroon to the log at any level'
   const app = gateway.withOptions({ log })
   const shop = await openShop(app)
   const body = await signedBody(gateway, shop, await gateway.buyer(1_000_000n))
-  // Errors of dependencies contain the failed requests: here, requests to a node that is down and to a database that rejects a row.
+  // Errors of dependencies contain the failed requests. So this test sends requests to a node that is down, and to a database that rejects a row.
   const transport = http('http://rpc-user:rpc-password@127.0.0.1:1/rpc-key', { retryCount: 0 })
   const away = gateway.withOptions({
     log,

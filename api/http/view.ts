@@ -17,9 +17,9 @@ type View<S extends z.ZodObject, O, A extends z.ZodObject, Q extends z.ZodObject
   query?: Q
   /** Description of the answer, and the schema that writes it. */
   answer: readonly [description: string, schema: S]
-  /** Whether the view can also answer with CSV, in its own response. */
+  /** Whether the view can also answer with CSV, by returning a `Response`. */
   hasCsv?: true
-  /** Whether the view can also answer with a page to print, in its own response. */
+  /** Whether the view can also answer with a page to print, by returning a `Response`. */
   hasHtml?: true
   /**
    * Called once, when the route is added. Its signature declares the options that this view needs. The returned function takes the parsed
@@ -52,7 +52,7 @@ export function view<
   return (app: App, options: O): void => {
     const read = open(options)
     app.openapi(get, async (c: Context) => {
-      // If both contain a name, the path's value wins, because the guards have compared the path's ids with the API key.
+      // If path and query contain the same name, the path's value wins, because the guards have compared the path's ids with the API key.
       const asked = {
         ...(c.req.valid('query' as never) as object),
         ...(c.req.valid('param' as never) as object),

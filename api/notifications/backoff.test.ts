@@ -14,7 +14,7 @@ test('behavior: jitter shortens or lengthens a pause by up to a quarter', () => 
   expect(decideRedelivery({ attempts: 1, random: 0.999_999 })).toBe(6_250)
 })
 
-test('behavior: there is no attempt after the last one', () => {
+test('behavior: there is no attempt after the tenth', () => {
   expect(middle(maxAttempts - 1)).not.toBeNull()
   expect(middle(maxAttempts)).toBeNull()
   expect(middle(maxAttempts + 1)).toBeNull()

@@ -34,8 +34,8 @@ export function isContactCode(
 }
 
 /**
- * Computes the code's HMAC. The same secret signs macaroons, but a macaroon's identifier begins with byte 1 and this text doesn't. So a code's HMAC
- * never equals a macaroon's.
+ * Computes the code's HMAC. The same secret signs macaroons, but the signed text of a macaroon begins with byte 1, and that of a code with a letter.
+ * So a code's HMAC never equals a macaroon's.
  */
 function sign({ providerId, address }: Contact, expiry: number, { key }: MacaroonSecret): Buffer {
   const text = `contact|${providerId}|${expiry}|${address}`

@@ -125,7 +125,7 @@ export function senderShares(senders: number): SenderShares {
 /**
  * Claims messages that are due, and stores that they are being sent. The caller then sends them.
  *
- * Providers take turns, starting with the one with the fewest sendings in progress, so that no provider waits for another one's many
+ * Providers take turns, starting with the one with the fewest sendings in progress, so that no provider waits for another provider's many
  * messages. Receivers that don't answer soon share a part of the senders.
  *
  * @param leaseMs time after which a message is due again, unless {@link recordAttempt} has stored its result.

@@ -247,7 +247,7 @@ test('behavior: several processes send each message once', async () => {
   expect(receiver.received).toHaveLength(40)
 })
 
-test('behavior: a receiver that hangs does not delay others', async () => {
+test('behavior: a receiver that hangs does not delay other receivers', async () => {
   const hanging = await startReceiver(() => {})
   const quick = await startReceiver()
   const slow = await register(hanging.url)
@@ -444,7 +444,7 @@ test('error: records a timeout if the receiver does not answer in time, and retr
 })
 
 test.each(['check_violation', 'query_canceled'])(
-  'behavior: 200 messages that can’t be dispatched (%s) do not delay others',
+  'behavior: 200 messages that can’t be dispatched (%s) do not delay other messages',
   async (code) => {
     const receiver = await startReceiver()
     const [bad, good] = [await register(receiver.url), await register(receiver.url)]

@@ -205,8 +205,9 @@ export function createDeliveryLoop(options: DeliveryLoopOptions): DeliveryLoop {
 type DispatcherOptions = Required<Pick<DeliveryLoopOptions, 'sql' | 'now' | 'onBadRow'>>
 
 /**
- * Creates the function that dispatches new messages. If a dispatch fails, the function dispatches messages one by one until it finds the bad one,
- * which is retried later. It stops after as many messages as a full batch has, because a deadlock also makes a dispatch fail, without a bad message.
+ * Creates the function that dispatches new messages in batches. If a batch fails, the function dispatches messages one by one until it finds the bad
+ * message, which is retried later. A deadlock also makes a batch fail, although no message is bad. So the function returns to batches after it has
+ * dispatched as many messages one by one as a full batch has.
  */
 function createDispatcher({ sql, now, onBadRow }: DispatcherOptions): () => Promise<void> {
   const undispatched = createStepBack<bigint>(now)

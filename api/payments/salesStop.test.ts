@@ -9,7 +9,7 @@ import { createApiMetrics } from '../http/metrics.ts'
 import { newOperatorKey } from '../http/operator.ts'
 import { collectApiState } from '../stateMetrics.ts'
 
-// The operator's stop switch. Each app stands for one process, which sees a change within a second; `fresh` has nothing cached.
+// The operator's stop switch. Each app stands for one process, which sees a change within a second. `fresh()` is a process that has nothing cached.
 
 const operator = newOperatorKey()
 const gateway = useGateway({ operatorKeyHashes: [Buffer.from(operator.hash, 'hex')] })

@@ -98,7 +98,8 @@ export async function updateEndpoint(
   const url = new URL(endpoint.url)
   const isKept = stored !== undefined && new URL(stored.url).href === url.href
   const { host, path, shape } = isKept ? parseRoute(url) : parseNewRoute(url)
-  // The endpoint's other wallets are deleted before its first wallet changes, because the database requires test networks for all of them or none.
+  // The endpoint's other wallets are deleted before its first wallet changes, because the database never accepts wallets on both test and production
+  // networks.
   await tx`delete from endpoint_wallet where endpoint_id = ${endpointId}`
   const place = { ...endpoint, host, shape }
   await refuseTaken(

@@ -2,7 +2,7 @@ import type { Finding, Unproven } from '@tollkeeper/ledger/discovery/originProof
 import type { SellerReport } from '@tollkeeper/ledger/discovery/sellerAnswer'
 import { finding } from '@tollkeeper/ledger/discovery/sellerFindings'
 
-/** Decides whether a URL's own answer proves that it belongs to the seller: it does if it is a 402 that names the seller's wallet. */
+/** Decides whether a URL's own answer proves that the URL belongs to the seller. A 402 that names the seller's wallet proves it. */
 export function findOwner(
   { findings, forms, offers, payees, declaration }: SellerReport,
   one: Unproven,

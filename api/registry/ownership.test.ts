@@ -138,7 +138,7 @@ test('error: no route reveals or changes anything of another provider', async ()
           ...(key !== undefined && { key }),
         })
         const expected = key === mine.key ? [403] : [401]
-        // Most routes check the key before the body's form, some after it: neither reveals anything.
+        // Most routes check the key before the body's form, and some after it. Neither order reveals anything.
         const isBadBody = [400, 415, 422].includes(answer.status)
         isRefused ||= expected.includes(answer.status)
         if (!expected.includes(answer.status) && !isBadBody)

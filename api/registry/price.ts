@@ -12,7 +12,7 @@ export function minimumPriceOn(
   return configured > network.minimumPrice ? configured : network.minimumPrice
 }
 
-/** Returns the minimum price on a network, in USDC base units: with tabs, one base unit. */
+/** Returns the minimum price on a network, in USDC base units. If the gateway sells on tabs, it is one base unit. */
 export function leastPriceOn(
   settings: Pick<GatewaySettings, 'minimumPrices' | 'tabs'>,
   network: Network,
@@ -26,7 +26,7 @@ export type PriceOptions = {
   /** USDC base units. */
   registered: bigint
   minimum: bigint
-  /** Only the provider itself may ask for less than it registered. */
+  /** Whether the provider itself asks. Only the provider may ask for less than the registered price. */
   isProvider: boolean
 }
 

@@ -153,7 +153,7 @@ test('behavior: another process issues challenges for a new endpoint immediately
   expect(await ask('PUT', '/shops/1', other)).toBe(specific.body.endpointId)
 })
 
-test('behavior: a request for a disabled endpoint is refused, even if a less specific endpoint matches it, until a new endpoint replaces the disabled endpoint', async () => {
+test('behavior: a disabled endpoint refuses its requests even if a less specific endpoint matches them; a new endpoint can replace it', async () => {
   const { body } = await register('GET', '/premium', 9)
   const change = (json: object) =>
     call(gateway.app, 'PATCH', `/providers/${shop.providerId}/endpoints/${body.endpointId}`, {

@@ -403,7 +403,7 @@ test('only an endpoint’s provider can request a challenge for a pass, and a pa
       macaroon === challenge.macaroon && pass ? 'tabs_off' : 'pass_mismatch',
     ])
   }
-  // If the same purchase is sent twice at once, one of the two buys.
+  // If the same purchase is sent twice at once, one of the two requests buys the pass.
   const twins = await Promise.all([verify(challenge, hour), verify(challenge, hour)])
   expect(twins.filter((one) => one === 'payment_replayed')).toHaveLength(1)
 })

@@ -158,7 +158,7 @@ test('the uses counted on a pass are deleted some time after it ends, but their 
   const forgetAt = async (ms: number) => {
     const now = () => Date.now() + ms
     const step = createRetention(gateway.database, { days: 30, now, limit: 2, onBadRow: () => {} })
-    // Enough pages to walk through the table more than once, including rows of the other tests.
+    // These are enough pages to go through the whole table more than once, although it also contains rows of the other tests.
     for (let page = 0; page < 30; page++) await step()
   }
   await forgetAt(86_400_000)

@@ -29,7 +29,7 @@ describe('streams', () => {
       const response = await buy('/forecast', { method, ...(method === 'POST' && { body: 'a' }) })
       expect([await response.text(), await statusOf(response)]).toEqual(['served', paid])
     }
-    // The two safe requests share a connection; the third has a separate one.
+    // The two safe requests share a connection; the third request has a separate connection.
     expect(proxy.connections()).toBe(2)
     await own('PUT', '/upstream', { url: `${sale.upstreamUrl}/v2` })
     await proxy.close()

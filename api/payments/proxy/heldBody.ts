@@ -95,7 +95,7 @@ export function createBodyHolder(options: BodyHolderOptions) {
   /**
    * Adds bytes to an upload. If there is no space left, cancels uploads of the clients that use the most space.
    *
-   * @throws {Refusal} `overloaded` if the upload's own client holds the most, or would exceed the limit of one client.
+   * @throws {Refusal} `overloaded` if the upload's own client holds the most bytes, or would exceed the limit of one client.
    */
   function take(upload: Upload, bytes: number): void {
     grow(upload, bytes)

@@ -206,7 +206,7 @@ export function addProxyRoutes(app: App, options: ProxyRouteOptions): void {
   router.use('/p/*', allowBrowsers([...served, 'HEAD'], true))
   router.on(
     served,
-    // The pattern doesn't end in `*`: the metrics would take it for a middleware's route and ignore it.
+    // The pattern must not end in `*`, because the metrics would take it for the pattern of a middleware and ignore it.
     '/p/:providerId/:path{.*}',
     async (c, next) => {
       if (/\bwebsocket\b/i.test(c.req.header('upgrade') ?? '')) throw new Refusal('upgrade_not_supported')

@@ -58,7 +58,7 @@ const keyFile = z.object({
 })
 export type ReceiptKeyFile = z.infer<typeof keyFile>
 
-/** Delay in seconds until a new key signs: by then every process has read it and every cached JWKS has expired. */
+/** Delay in seconds until a new key signs. By then every process has read the key, and every JWKS that was cached without the key has expired. */
 export const rotationLeadSeconds = 600
 
 /** Time in seconds for which a JWKS may be cached. */
@@ -196,7 +196,7 @@ async function createReceiptKeys(path: string): Promise<void> {
 }
 
 async function writeBeside(path: string, file: ReceiptKeyFile): Promise<string> {
-  // The name doesn't use the process id: two containers that share a folder may both be process 1.
+  // The name contains random bytes instead of the process id, because two containers that share a folder may both be process 1.
   const temporary = `${path}.${randomBytes(8).toString('hex')}.tmp`
   await mkdir(dirname(path), { recursive: true })
   await writeFile(temporary, `${JSON.stringify(file, null, 2)}\n`, { mode: 0o600 })

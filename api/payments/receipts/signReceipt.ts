@@ -35,7 +35,7 @@ function toBase64url(json: object): string {
 /** Converts DER's SEQUENCE of two INTEGERs to RFC 7518 section 3.4: r and s of 32 bytes each, concatenated. */
 export function toP1363(der: Uint8Array): Buffer {
   const signature = Buffer.alloc(64)
-  let at = 2 // P-256's SEQUENCE has at most 72 bytes, so its length is one byte
+  let at = 2 // P-256's SEQUENCE has at most 72 bytes, so its length takes one byte
   for (const end of [32, 64]) {
     const length = der[at + 1] as number
     const start = at + 2

@@ -24,7 +24,7 @@ export type PaymentHalf = {
 /** A payment in its current state: what was accepted, and what the record shows of its halves. */
 export type PaymentRecord = {
   paymentId: string
-  /** Id of the challenge that it pays; null: it didn't come through the gateway's /verify. */
+  /** Id of the challenge that the payment pays; null: the payment didn't come through the gateway's /verify. */
   requestId: string | null
   source: PaymentSource
   /** Null: it came from a facilitator's caller without an API key, or from a submission, or it is a tab. */

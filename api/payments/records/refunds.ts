@@ -70,7 +70,7 @@ export async function findProviderRefunds(
 /** A provider's refunds on one chain; amounts in base units. */
 export type RefundSums = {
   chainId: number
-  /** Number of refunds, without those that failed and can't move any more. */
+  /** Number of refunds. Refunds that failed and can't move any more aren't counted. */
   refunds: number
   /** Sums of these refunds: `refunded` has arrived, and `outstanding` can still arrive. */
   refunded: bigint

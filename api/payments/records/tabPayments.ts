@@ -20,8 +20,8 @@ type FindPaymentOptions = { sql: Database; tabReads: Pick<TabReads, 'readByPayme
  * Finds a payment by its id. A tab has the id of the payment that it becomes, so this function also finds tabs: from their first request on, and
  * also if they ended unpaid.
  *
- * The ledger stores a tab's payment before the tab store marks the tab as taken. So if the tab store marks the tab as taken, the ledger has its
- * payment by then and is queried again.
+ * The ledger stores a tab's payment before the tab store marks the tab as taken. So if the tab store marks the tab as taken, this
+ * function queries the ledger again.
  */
 export async function findPaymentOrTab(
   { sql, tabReads }: FindPaymentOptions,

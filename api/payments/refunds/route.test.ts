@@ -314,7 +314,7 @@ test('error: refuses invalid refunds with their reasons', async () => {
   expect((await ask({ ...paid, paymentId: `pay_${'0'.repeat(32)}` })).body.code).toBe('unknown_payment')
 })
 
-test('error: refuses a refund if neither a grant nor the shared pool has gas left today, until a grant is given', async () => {
+test('error: refuses a refund if neither a grant nor the shared pool has gas money left today, and accepts it after a new grant', async () => {
   const poor = gateway.another({ gasAllowance: 0n })
   const paid = await paySettled()
   const payload = await signRefund(paid)

@@ -80,7 +80,7 @@ test('behavior: a request is shown to its provider and its buyer, but to no othe
   expect(await ask({ key: other.key, ...signedBy(theirs.tab.signature) })).toEqual([403, 'forbidden'])
 })
 
-test('behavior: states may arrive in any order, at two processes, and each buys one request', async () => {
+test('behavior: a tab’s states may arrive in any order and at two processes, and each state buys one request', async () => {
   const tab = await openedTab()
   await tab.buy(shop)
   const other = await openShop(gateway.app, '0.02')
@@ -156,7 +156,7 @@ test('behavior: asking whether a request was accepted does not accept it', async
     const keys = [randomUUID(), randomUUID()] as const
     const about = (key: string) => ask(body, key, { 'if-match': '*' })
     expect(await about(keys[0])).toMatchObject({ status: 404, body: { code: 'unknown_payment' } })
-    // Uses another key: if the first question had accepted the request, this would be refused as a repeat.
+    // Sends the request with another key. If the question above had accepted the request, it would now be refused as a repeat.
     expect((await ask(body, keys[1])).status).toBe(200)
     expect((await about(keys[1])).status).toBe(200)
     expect(await about(keys[0])).toMatchObject({ status: 409, body: { code: 'payment_replayed' } })
@@ -454,7 +454,7 @@ describe('reduced charges', () => {
       expect(partly(claims)).toBeGreaterThanOrEqual(upTo[n] as bigint)
   })
 
-  test('behavior: if a request’s charge is raised again, the line must cover all requests bought before the raise plus this charge', async () => {
+  test('behavior: if a request’s charge is raised again, the line must cover this charge and the charges of all requests bought before the raise', async () => {
     const tab = await openedTab()
     const read = (body: unknown) => parseReceiptClaims(decodeJwt((body as { receipt: string }).receipt))
     await tab.buy(shop)

@@ -65,7 +65,10 @@ const maximumValiditySeconds = 100_000
 /** Share of the credit, in basis points, at which a tab is closed and the buyer should open the next one. */
 const closingBasisPoints = 8_000n
 
-/** Creates the function behind `POST /verify` for purchases on tabs: the checks in order, the credit, one durable write, the receipt. */
+/**
+ * Creates the function behind `POST /verify` for purchases on tabs. It runs the checks in order, reserves credit, stores the purchase in one durable
+ * write, and signs the receipt.
+ */
 export function createBuyOnTab(options: BuyOnTabOptions): (request: TabPurchase) => Promise<TabAnswer> {
   const { sql, tabStore, tabs, providerCap, sales, now, issuer } = options
   const findTerms = createFindTabTerms(options)

@@ -38,7 +38,7 @@ test('behavior: no buyer is charged without service if the middleware stopped wa
   const decisions = await Promise.all(bodies.map((body) => present(gate, body, (work) => asking.push(work))))
   for (const decision of decisions)
     expect(decision).toMatchObject({ kind: 'answer', answer: { status: 503 } })
-  // The gateway counts the caller's waiting time from when it receives the request. On a busy machine, that is later than the middleware sent it.
+  // The gateway counts the waiting time from when it receives the request. On a busy machine, that may be long after the middleware sent it.
   await gateway.database`select pg_sleep(1)`
   cutOff.proxy.mend()
   // After that, the middleware asks about each payment. Its questions cause no acceptance.

@@ -235,7 +235,7 @@ describe('after the service', () => {
     expect(await outcome(await signedBody(gateway, shop, payer), fresh())).toBe('payer_in_debt')
   })
 
-  test('behavior: blocks a payer whose payment failed on chain after its simulation, until that payment is settled', async () => {
+  test('behavior: blocks a payer whose payment failed on chain although its simulation passed, until that payment is settled', async () => {
     const payer = await gateway.buyer(1_000_000n)
     const body = await signedBody(gateway, shop, payer)
     const { paymentId } = (await verify(body)).body

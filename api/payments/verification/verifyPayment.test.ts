@@ -104,8 +104,8 @@ describe('replay', () => {
     )
     if (!over || !open) throw new Error('nothing was signed')
     const idempotencyKey = randomUUID()
-    // Presentations are deleted in the order of their ids, which begin with the time in milliseconds. So the deletion must first pass the
-    // presentation of `open`, which is kept, and then reaches that of `over`.
+    // Presentations are deleted in the order of their ids, which begin with the time in milliseconds. So the deletion passes the presentation of
+    // `open`, which is kept, before it reaches the presentation of `over`, which is deleted.
     await verify(open, { idempotencyKey })
     await new Promise((resolve) => setTimeout(resolve, 2))
     const { body: first } = await verify(over, { idempotencyKey })
@@ -127,8 +127,8 @@ describe('replay', () => {
     const [view, report] = [await viewed(), await audited()]
     expect(report).toMatchObject({ reconciled: true, states: { settled: 2 } })
 
-    // A month later all presentations are old, and that of the final payment is deleted. One payment is still owed, so its signatures are kept as
-    // proof. Each call reads one page, and the call after the last page begins again with the first.
+    // A month later all presentations are old, and the presentation of the final payment is deleted. One payment is still owed, so its signatures are
+    // kept as proof. Each call reads one page, and the call after the last page begins again with the first page.
     const count = async () => (await gateway.database`select from presentation`).length
     const before = await count()
     const now = () => Date.now() + 31 * 86_400_000

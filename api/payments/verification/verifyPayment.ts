@@ -88,7 +88,7 @@ export type VerifyOptions = SignatureCheckOptions &
 /** The context that all steps of a verification share. */
 type VerifyContext = VerifyOptions & { accept: ReturnType<typeof createAccept> }
 
-/** Creates the function behind `POST /verify`: the checks in order, the reservation, the receipt. */
+/** Creates the function behind `POST /verify`. It runs the checks in order, stores the payment and signs the receipt. */
 export function createVerifyPayment(
   options: VerifyOptions,
 ): (request: VerifyRequest) => Promise<VerifyAnswer> {
@@ -243,7 +243,7 @@ export function requirePrice({ amount, feeAmount }: PaymentTerms, { price: asked
 }
 
 /**
- * Requires that the challenge and the middleware sell the same pass, so that neither can extend it alone.
+ * Requires that the challenge and the middleware sell the same pass, so that neither of them can extend the pass alone.
  *
  * @throws {Refusal} `pass_mismatch`
  */
@@ -255,7 +255,7 @@ export function requirePass({ pass: challenged }: PaymentTerms, { pass: sold }: 
 }
 
 /**
- * Requires that the payer signed with a key: middleware verifies a payer's proofs offline, so only a key can give them.
+ * Requires that the payer's own key signed the payment. Middleware later verifies the payer's proofs without a node, so it can't ask a contract.
  *
  * @throws {Refusal} `pass_payer_unsupported`, before anything is stored.
  */
@@ -269,7 +269,7 @@ async function requireOwnKey(
   if (areOwn.includes(false)) throw new Refusal('pass_payer_unsupported')
 }
 
-/** Signs the receipt and stores the payment, unless its authorizations or its balance already belong to another payment. */
+/** Signs the receipt and stores the payment, unless its authorizations are already used, or the payer's balance is reserved for other payments. */
 async function reserve(
   context: VerifyContext,
   request: VerifyRequest,
@@ -350,7 +350,7 @@ async function reserve(
   return answerAgain(context, stored, request, presented)
 }
 
-/** Explains a refusal for lack of gas: only authorizations with a short validity use the allowance, so a longer one would be accepted. */
+/** Explains a refusal for lack of gas: only authorizations with a short validity use the allowance, so a longer validity would be accepted. */
 function unlessShort(error: unknown): never {
   if (!(error instanceof BaseError && error.code === 'gas_not_covered')) throw error
   throw new Refusal(
