@@ -1,7 +1,7 @@
 /**
  * Measures how long a payment of 1 to 50 USDC takes from the buyer's request until its settlement is confirmed, by price and by trigger,
- * compared with x402's own programs on the same chain of two-second blocks. Buyers come at a steady rate, each with a separate wallet. It
- * also counts blocks, from the head when the buyer started to the block that settled the payment, because a busy machine affects seconds
+ * compared with x402's own programs on the same chain of two-second blocks. Buyers come at a steady rate, each with a separate wallet. The
+ * bench also counts blocks, from the head when the buyer started to the block that settled the payment, because a busy machine affects seconds
  * more than blocks.
  */
 import { alignColumns } from '@tollkeeper/runtime/alignColumns'

@@ -85,7 +85,7 @@ async function withSession(sql: Database, use: (session: Connection) => Promise<
 }
 
 /**
- * Drops keys and indexes, and returns a function that creates them again. That is many times faster than updating them row by row. It
+ * Drops keys and indexes, and returns a function that creates them again. This is many times faster than updating the indexes row by row. It
  * also gives the tables new files, because Postgres doesn't log writes to files that the same transaction created (wal_level = minimal).
  */
 async function dropKeys(sql: Connection, tables: readonly string[]): Promise<() => Promise<void>> {

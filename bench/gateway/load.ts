@@ -66,7 +66,7 @@ export async function send({ port, requests, connections, perSecond, isRight = i
   return { perSecond: requests.length / seconds, answers, ms }
 }
 
-/** Returns every `parts`-th request, starting at index `part`. Each of these parts is sent to a separate server. */
+/** Returns every `parts`-th request, starting at index `part`. Each part goes to a separate server. */
 export const partOf = ({ requests, isRight = isOk }: Requests, parts: number, part: number): Requests => ({
   requests: requests.filter((_, index) => index % parts === part),
   isRight: (answer, index) => isRight(answer, index * parts + part),

@@ -1,6 +1,6 @@
 /**
  * Runs the x402 reference facilitator behind Hono, as in its repository's `examples/typescript/facilitator/basic`. A second argument gives
- * its wallet viem's nonce manager, which that example lacks. Without it, settlements that start at the same time use the same nonce.
+ * its wallet viem's nonce manager, which that example lacks. Without the nonce manager, settlements that start at the same time use the same nonce.
  */
 import { serve } from '@hono/node-server'
 import { x402Facilitator } from '@x402/core/facilitator'

@@ -143,7 +143,7 @@ export async function createBench(chain: LocalChain) {
       return Number(gasUsed)
     },
 
-    /** Runs a measurement and reverts the chain afterwards, so that each one starts from the same state. */
+    /** Runs a measurement and reverts the chain afterwards, so that each measurement starts from the same state. */
     async isolated<T>(body: () => Promise<T>): Promise<T> {
       const id = await client.snapshot()
       try {

@@ -379,8 +379,8 @@ async function queueDue(first: Scene['first']) {
 }
 
 /**
- * Checks that a splitter was paid out if our batch settled the payments to it, and that it still holds the full amount
- * if a stranger settled them.
+ * If our batch settled the payments to a splitter, checks that the splitter was paid out. If a stranger settled them, checks that the
+ * splitter still holds the full amount.
  */
 async function expectPaidOut(singles: SplitPayment[], platformAmount: bigint): Promise<void> {
   const [one] = singles

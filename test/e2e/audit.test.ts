@@ -225,7 +225,7 @@ describe('audit', () => {
     ])
   })
 
-  /** A tab of one request for 0.01 USDC, and its receipt. */
+  /** Returns a tab with one request for 0.01 USDC, and the request's receipt. */
   const oneRequest = (number: number, signs: Parameters<typeof createTab>[1]['signs'] = {}) =>
     createTab(chain, {
       buyer: buyers[number % 4] as Hex,

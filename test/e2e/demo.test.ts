@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import { installPackages } from '../support/installed.ts'
 import { runCommand, untilGone } from '../support/processes.ts'
 
-/** Runs the demo without npm, because npm would take more time than the rest of these tests. */
+/** Runs the demo without npm, because npm would take longer than everything else in these tests. */
 const demo = (argument: string) => ['node', 'apps/devstack/demo.ts', argument]
 
 test('args: the demo settles 121 payments (triggered by count, amount and high value) and a tab; with --json, it prints the audit and one JSON object', async () => {

@@ -115,7 +115,7 @@ describe('limits that apply even with an API key', () => {
     })
   })
 
-  test('error: limits the requests from one address even with a key, and the requests with one key from all addresses', async () => {
+  test('error: limits the requests from one address, even with a key, and the requests with one key across all addresses', async () => {
     const { submit } = open({ submitLimits: { perCaller: 2 } }, 10)
     const pair = await signPair(stack, await stack.buyer(), { value: 0n })
     const { apiKey } = stack
@@ -162,7 +162,7 @@ describe('junk', () => {
     expect(counted.rpc.calls.length - asked).toBeLessThanOrEqual(10)
   })
 
-  test('error: rejects a submission of more wallets than fit into one transaction before it calls the node, even with a key', async () => {
+  test('error: if the wallets of a submission don’t fit into one transaction, rejects the submission without calling the node, even with a key', async () => {
     const { submit } = open()
     const junk = (await sign(60)).flat().map((one) => ({ ...one, signature: `0x${'5a'.repeat(65)}` as Hex }))
     const asked = counted.rpc.calls.length
@@ -184,7 +184,7 @@ describe('contract wallets', () => {
     return signPair(stack, buyer)
   }
 
-  test('error: rejects a contract wallet’s payment if it is submitted without an API key, even if the wallet’s own key signed it, and settles it if it is submitted with an API key', async () => {
+  test('error: rejects a contract wallet’s payment without an API key, even if the wallet’s own key signed the payment; settles the payment with an API key', async () => {
     const { keeper, submit } = open()
     const pair = await signWithCode()
     expect((await submit(pair)).code).toBe('unauthorized')

@@ -137,7 +137,7 @@ test('behavior: the keeper’s page shows what the keeper has settled, spent on 
   expect(await stack.balanceOf(address.toLowerCase() as Address)).toBe(before + 10_000n)
 })
 
-test('behavior: if a transaction is never mined, the keeper reuses its nonce with higher fees', async () => {
+test('behavior: if a transaction is never mined, the keeper sends another transaction with the same nonce and higher fees', async () => {
   const nonce = await nonceOf()
   const chain = testClient(stack)
   const buyers = await stack.buyers(2, 50_000n)

@@ -91,7 +91,7 @@ test('the keeper settles small payments one batch at a time while payments of hi
   expect(await transactionsOf(stack, small)).toHaveLength(1)
 })
 
-test('if three transactions all offer too low fees, the keeper raises the fees one transaction at a time, in nonce order', async () => {
+test('if the fees of three transactions are all too low, the keeper raises the fees one transaction at a time, in nonce order', async () => {
   const payments = await queueLarge(3)
   await whileRunning(stack.keeper(), async () => {
     await untilOut(payments)
@@ -152,7 +152,7 @@ test('if a payment fails because its payer moved the money away, the keeper sett
   expect(new Set(blocks).size).toBe(1)
 })
 
-test('the keeper settles both payments if a reorg drops the first while the second is in flight', async () => {
+test('the keeper settles both payments if a reorg drops the first payment while the second payment is in flight', async () => {
   await chain().setAutomine(true)
   const [first, second] = [await stack.buyers(1, price), await stack.buyers(1, price)]
   await chain().setAutomine(false)

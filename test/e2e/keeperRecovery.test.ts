@@ -92,12 +92,12 @@ describe('an index that restarts', () => {
         return (await transactionsOf(stack, underWay)).every(({ mined }) => mined !== null)
       })
 
-      // The keeper keeps settling while the index is at most `maxIndexLagBlocks` behind: it reads the chain before it signs, and records its own
-      // receipts. So mine one block more.
+      // While the index is at most `maxIndexLagBlocks` behind, the keeper keeps settling, because it reads the chain before it signs and records its
+      // own receipts. So mine one block more than that.
       await mine(stack, Number(stack.settings.maxIndexLagBlocks) + 1)
       await until('/readyz reports the index as stale', async () => !(await isReady(keeper)))
 
-      // One payment becomes due and one expires while the database can't show what is settled.
+      // Two payments become due and one expires while the database can't show what is settled.
       const due = await queueDue(stack, 2)
       const [buyer] = await stack.buyers(1, 50_000n)
       const expiring = await stack.queue({ buyer, price: 50_000n, validFor: 2, acceptedAt: hourAgo() })

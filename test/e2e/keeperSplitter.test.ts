@@ -161,7 +161,7 @@ async function sweepBy(account: number, payments: SplitPayment[]): Promise<Hex> 
 describe('sweeps', () => {
   const newPayee = () => randomHex(20)
 
-  test('default: pays out ten payments of a provider in the batch that settles them, and lets fewer payments wait', async () => {
+  test('default: pays out ten payments of a provider in the batch that settles them, but leaves fewer than ten in the splitter', async () => {
     const [many, few] = [newPayee(), newPayee()]
     const payments = await queueSplits([
       ...Array.from({ length: 10 }, () => ({ payee: many })),
@@ -316,7 +316,7 @@ describe('sweeps', () => {
     expect(await waitingIn(later)).toBe(0n)
   })
 
-  test('behavior: reopens only the payments’ steps that a reorg drops: the payout, or both the settlement and the payout', async () => {
+  test('behavior: reopens only what a reorg drops: the payout, or the settlement and the payout', async () => {
     const recording = startRecording(stack)
     onTestFinished(() => recording.stop())
     const payments = await queueSplits([{ payee: newPayee() }, { payee: newPayee() }])
@@ -347,7 +347,7 @@ describe('sweeps', () => {
     expect(await waitingIn([payment])).toBe(50_000n)
   })
 
-  test('behavior: if a provider can’t be paid, pays the other providers and retries that provider only later', async () => {
+  test('behavior: if a provider can’t be paid, pays the other providers and retries the failed payout only later', async () => {
     const [blocked, good] = [newPayee(), newPayee()]
     const ten = (payee: Hex) => Array.from({ length: 10 }, () => ({ payee }))
     const first = await queueSplits([...ten(blocked), ...ten(good)])

@@ -239,7 +239,7 @@ describe('a provider to whom the token refuses transfers', () => {
   const closeFor = (buyer: PrivateKeyAccount, payee: Address) =>
     closeTab(stack, { buyer, lines: [{ payee, amount: 100_000n }], closedAt: hourAgo() })
 
-  test('behavior: pays into the provider’s splitter, or into that splitter’s own splitter if the first is blacklisted as well, without delaying other tabs', async () => {
+  test('behavior: if the provider’s splitter is blacklisted as well, pays into a splitter for that splitter, without delaying other tabs', async () => {
     const [one, other] = await stack.buyers(2, 100_000n)
     const [payee, honest] = [randomHex(20), randomHex(20)]
     const refuge = refugeOf(payee)

@@ -75,7 +75,7 @@ describe('a transaction that nodes refuse for lack of gas money', () => {
     expect(await findBreaches(stack.database)).toEqual([])
   })
 
-  test('behavior: if a wallet can’t afford a higher fee, keeps its batch until the transaction with the first fee is mined', async () => {
+  test('behavior: if a wallet can’t afford a higher fee, keeps its batch until the transaction with the original fee is mined', async () => {
     const chain = testClient(stack)
     const address = walletAccount(5).address
     const payment = await queueOneDue(stack)
@@ -212,7 +212,7 @@ describe('gas that is too expensive: payments wait with a reason', () => {
     expect(await heldBy(payments)).toEqual(new Set([null]))
   })
 
-  test('behavior: tops up a payment’s fee shortly before it expires, within the day’s budget', async () => {
+  test('behavior: shortly before a payment expires, tops up its fee within the day’s budget', async () => {
     const [buyer] = await stack.buyers(1, 100_000n)
     const queueUrgent = () => stack.queue({ buyer, price: 50_000n, validFor: 200, acceptedAt: hourAgo() })
     const payments = [await queueUrgent()]

@@ -11,7 +11,7 @@ import { until } from '../support/until.ts'
 import { randomHex } from '../support/usdc.ts'
 import { ask, signPayment } from '../support/x402.ts'
 
-// Payers whose wallets accept their signature in every simulation but reject it when it is mined. These wallets
+// Payers whose wallets accept their signature in every simulation but reject it in the mined transaction. These wallets
 // distinguish a simulation from a mined transaction by a balance that changes while the transaction is in flight. An earlier
 // transaction in the same block could change that balance as well, so no read of the chain can predict the result. The
 // assertions limit the number of transactions that the keeper sends.
@@ -135,7 +135,7 @@ describe('the keeper', () => {
     expect((await nonceOf()) - nonce).toBeLessThanOrEqual(1 + 3)
   })
 
-  test('behavior: if payers’ accounts get code that burns all gas only in the mined transaction, settles the other payments in the next batches', async () => {
+  test('behavior: if payers’ accounts get code that burns all gas only in the mined transaction, the keeper settles the other payers’ payments in the next batches', async () => {
     const nonce = await nonceOf()
     const liars = await queueWith(null, 24, 5_000n)
     const honest = await queueWith(null, 2, 50_000n, new Date(Date.now() - 3_590_000))

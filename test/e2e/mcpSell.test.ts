@@ -206,7 +206,7 @@ test('behavior: forwards progress and cancellation, and charges a cancelled call
   expect(await paymentsOf(options.account)).toEqual(['verified'])
 })
 
-test('behavior: if a payment is presented again in another session, returns its result without running the tool again', async () => {
+test('behavior: if a payment is presented again in another session, returns the result of the first call without running the tool again', async () => {
   const { args, env } = sellCommand(['--http', '0'])
   const running = runCommand([process.execPath, ...args], env)
   onTestFinished(() => killAll(running))

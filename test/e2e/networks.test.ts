@@ -321,7 +321,7 @@ test.skipIf(executable === undefined)(
 )
 
 describe('one of the two nodes is down', () => {
-  test('behavior: keeps selling and settling on the working network, even after a keeper restart, and settles the rest when the node is back', async () => {
+  test('behavior: keeps selling and settling on the working network, even after a keeper restart, and settles the other network’s payments when its node is back', async () => {
     const [buyer, late] = [await newBuyer(), await newBuyer()]
     await stack.keeper.stop()
     const { paymentId = '' } = await buyer['base-sepolia'].request(shops['base-sepolia'].url)

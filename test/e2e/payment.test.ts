@@ -98,7 +98,7 @@ test.each(['hono', 'express', 'fastify', 'fetch'] as const)(
   },
 )
 
-test('behavior: if a paid request is sent ten times simultaneously, serves it once', async () => {
+test('behavior: if a paid request is sent ten times simultaneously, the shop serves the request once', async () => {
   const shop = await openShop(stack)
   const buyer = await newBuyer(stack, '1')
   const payment = await signOnly(stack, shop, buyer)
@@ -327,7 +327,7 @@ describe('a network between middleware and gateway that delivers each call but l
     await shop.close()
   })
 
-  test('behavior: if all responses are lost, serves nothing, and voids the payment unless it is presented again', async () => {
+  test('behavior: if all of the gateway’s responses are lost, the middleware serves nothing, and voids the payment unless the buyer presents it again', async () => {
     const network = await loseAnswers(Number.POSITIVE_INFINITY)
     const shop = await openShop(stack, { gatewayUrl: network.url, timeout: 8_000 })
     const payments = [

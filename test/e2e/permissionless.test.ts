@@ -269,7 +269,7 @@ describe('strangers can change only their own gas bill', () => {
     await expectSettledByOperator([victim, own])
   })
 
-  test('behavior: if a stranger’s batch has too little gas, the operator settles the rest', async () => {
+  test('behavior: if a stranger’s batch has too little gas for all of its payments, the operator’s keeper settles the remaining payments', async () => {
     const payments = await queueDue(stack, 3)
     const { status } = await settleAsStranger(payments.map(pairOf), { gas: 330_000n })
     expect(status).toBe('success')

@@ -277,7 +277,7 @@ test('behavior: the commands in docs/sell.md register a wallet, an endpoint and 
   }
 })
 
-test('behavior: the commands in docs/buy.md buy from a shell, and those in docs/audit-and-bookkeeping.md audit the month', async () => {
+test('behavior: the commands in docs/buy.md buy from a shell, and the commands in docs/audit-and-bookkeeping.md audit the month', async () => {
   const port = await reservePort()
   const address = privateKeyToAddress(generatePrivateKey())
   const proxy = await startTlsProxy(`http://${loopback}:${port}`)

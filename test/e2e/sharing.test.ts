@@ -136,7 +136,7 @@ test('behavior: other keepers can claim payments while one keeper stalls in the 
   })
   let isStanding = false
   // Holds all the locks that a keeper's session holds during a claim: the advisory lock of claims, and the rows of its payments.
-  // The connection has no time limits, because a busy machine might reach them.
+  // The connection has no time limits, because a busy machine might exceed them.
   const host = openDatabase({ url: stack.databaseUrl, max: 1, applicationName: 'test', limited: false })
   const standing = host.begin(async (tx) => {
     await tx`select pg_advisory_xact_lock(7402002, ${stack.served.network.chainId})`

@@ -117,7 +117,7 @@ test('behavior: traces a request that the gateway sells for a provider without c
   await shop.close()
 })
 
-test('behavior: traces a call of a paid tool by its `_meta`', async () => {
+test('behavior: traces a call of a paid tool by the trace context in the call’s `_meta`', async () => {
   const { traceId, spanId, traceparent } = newContext()
   const { address, privateKey: walletPrivateKey } = await newBuyer(stack, '1')
   const { chain, api } = stack

@@ -131,7 +131,7 @@ describe('the declaration in a payment', () => {
     return ((await response.json()) as { resources: object[] }).resources
   }
 
-  test('default: lists a resource only once its payment settles, under the wallet that was paid', async () => {
+  test('default: lists a resource only once a payment for it has settled, under the wallet that was paid', async () => {
     const { payTo, body } = await declare(declaration, {
       serviceName: 'Tides',
       tags: ['sea', 'x'.repeat(33)],

@@ -19,7 +19,7 @@ beforeAll(() => {
 })
 
 describe('gas', () => {
-  test('behavior: charges a key’s gas to its provider’s grant, or else to the shared allowance, and never overdraws either', async () => {
+  test('behavior: charges the gas of a key’s payments to the provider’s grant, or else to the shared allowance, and overdraws neither of them', async () => {
     const drawn = async () =>
       Object.fromEntries(
         (await stack.database<{ drawer: string; drawn: bigint }[]>`select drawer, drawn from gas_draw`).map(

@@ -32,7 +32,7 @@ describe('POST /verify', () => {
     )
   })
 
-  test('behavior: accepts one of ten simultaneous payments if the balance covers one', async () => {
+  test('behavior: accepts only one of ten simultaneous payments if the buyer’s balance covers one payment', async () => {
     const buyer = await stack.buyer(10_000n)
     const payments = await Promise.all(Array.from({ length: 10 }, () => pay(buyer)))
     const answers = await Promise.all(payments.map(({ body }) => ask(keeper, '/verify', { body, key })))
@@ -55,7 +55,7 @@ describe('POST /verify', () => {
     }
   })
 
-  test('behavior: does not reserve money that has left the wallet, however it left', async () => {
+  test('behavior: does not reserve money that a settlement or a direct transfer has moved out of the wallet', async () => {
     const verify = async ({ body }: Awaited<ReturnType<typeof pay>>) =>
       (await ask(keeper, '/verify', { body, key })).body
     const short = { isValid: false, invalidReason: 'insufficient_funds' }

@@ -50,7 +50,7 @@ describe('the costs in docs/costs.md', () => {
   /** The example's prices: 0.002 gwei, and 2,500 USD per ETH. */
   const prices = { expected: 2_000_000n, dataFee: 0n, usdPerToken: 2_500_000_000n }
 
-  test('equal those of the model, at the prices of the example', () => {
+  test('equal the costs that the model computes at the prices of the example', () => {
     const names: Record<string, PaymentKind> = {
       'two signatures': 'two_signatures',
       'one signature': 'one_signature',

@@ -410,7 +410,7 @@ describe('Prometheus and Grafana', () => {
     )
   })
 
-  test('behavior: links each runbook from a panel, and has no other links', () => {
+  test('behavior: the panels link each runbook and nothing else', () => {
     const linked = panels.flatMap(({ links = [] }) => links.map(({ url }) => url))
     const runbooks = readdirSync(new URL('docs/runbooks', root)).map((file) => `$\{gateway}/runbooks/${file}`)
     expect([...new Set(linked)].sort()).toEqual(runbooks.sort())

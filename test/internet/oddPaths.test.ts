@@ -117,8 +117,8 @@ const spellings: [path: string, ...statuses: number[]][] = [
   ['/data%f', 400, 404],
   ['/%ff', 400, 404],
   ['/%C0%AFdata', 400, 404],
-  // Servers that parse the URL see no dot segment, so they answer 402. At the gateway's proxy, the path may become that of another provider,
-  // which doesn't exist (404). The other servers reject the path with 400.
+  // Servers that parse the URL see no dot segment, so they answer 402. At the gateway's proxy, the path may become the path of another
+  // provider, which doesn't exist (404). The other servers reject the path with 400.
   ['/./data', 400, 402],
   ['/x/../data', 400, 402],
   ['/%2e%2e/data', 400, 402, 404],

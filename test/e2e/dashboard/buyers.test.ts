@@ -193,7 +193,7 @@ describe.skipIf(executable === undefined)('the dashboard’s pages of buyers and
   test('behavior: the pages compare the figures of endpoints and buyers with those of the previous period', async () => {
     const sql = openDatabase({ url: stack.databaseUrl, max: 1, applicationName: 'test' })
     try {
-      // Moves some sales into the previous period, so that it has the same revenue.
+      // Adds ten sales to the previous period, so that the revenue of the current period is 50% higher.
       const { providerId } = scene.shop
       const wallet = scene.shop.address.toLowerCase()
       await sql`

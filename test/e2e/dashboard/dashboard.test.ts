@@ -607,7 +607,7 @@ describe.skipIf(executable === undefined)('dashboard', () => {
     await page.clock.fastForward(120_000)
     expect(asked).toBe(before + 2)
     await show('visible')
-    // The page's two requests, and the one for the sales switch, which is sent every 30 s.
+    // Three more requests: the page's two, and the request for the sales switch, which is due every 30 s.
     await expect.poll(() => asked).toBe(before + 5)
   })
 

@@ -30,7 +30,7 @@ export function addShellTests(tools: ShellTools): void {
       endpoints: paths.map((path) => ({ url: `https://api.example${path}`, usdcPerUnit: '0.01' })),
     })
 
-  test('behavior: redirects old links to the new pages, and keeps their filters', async () => {
+  test('behavior: redirects old links to the new pages, and keeps the links’ filters', async () => {
     const page = await signIn()
     for (const [before, after, title] of [
       ['queue', 'payouts/queue', 'Queue'],
@@ -71,7 +71,7 @@ export function addShellTests(tools: ShellTools): void {
     }
   })
 
-  test('behavior: on a phone, shows each table row in two lines, and shows the row’s other cells once the row is opened', async () => {
+  test('behavior: on a phone, shortens each table row to two lines, and shows all cells once the row is opened', async () => {
     const page = await signIn(phone)
     await page.goto(at('payments'))
     const row = page.getByRole('region', { name: 'Payments' }).getByRole('row').nth(1)
@@ -156,7 +156,7 @@ export function addShellTests(tools: ShellTools): void {
     await row.getByText('0,07', { exact: true }).waitFor()
   })
 
-  test('behavior: uses the selected time zone on all pages, and keeps it', async () => {
+  test('behavior: uses the selected time zone on all pages, and keeps the selection after a reload', async () => {
     const page = await signIn({ ...desktop, timezoneId: 'Asia/Tokyo' })
     await page.goto(at('developers/keys'))
     const time = page.locator('main time .full').first()
