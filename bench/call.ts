@@ -110,7 +110,7 @@ export async function run({ calls, settled, rounds, mostCallers }: typeof option
   const callersFigures: Record<number, Summary> = {}
   let cpuUsPerCall: Partial<Record<Kind, Record<string, number>>> = {}
   for (const callers of counts) {
-    // The first round isn't counted: it opens connections and tabs, and gives the seller a balance.
+    // The first round isn't counted, because it opens connections and tabs, and gives the seller a balance.
     const found = await inTurns(kindsOf(callers), { counted: rounds, warmUps: 1 }, async (kind, round) => {
       // Calls that wait for blocks take the longest and vary little, so one round suffices.
       if (waitsForChain.includes(kind) && round !== 0) return undefined

@@ -96,7 +96,7 @@ export async function run(load: typeof options, say: Say): Promise<object> {
   const rig = await startRig(bench)
   const crowded = await measureCrowd(rig, load, say)
   if (load.onlyCrowd) return crowded
-  // The first round isn't counted: it also gives each seller a balance.
+  // The first round isn't counted, because it also gives each seller a balance.
   const runs = await inTurns(names, { counted: rounds, warmUps: 1, say }, async (name, round) => {
     // The reference gets fewer requests, because it takes longer.
     const asked = name === 'ours' ? Math.max(verified, settled) : settled

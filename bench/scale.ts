@@ -89,7 +89,7 @@ export async function run(given: typeof options, say: Say): Promise<object> {
   const floors: Server[] = []
   for (const _ of rig.apis) floors.push(await rig.startServer('floorServer.ts'))
   const measure = createMeasure(rig, floors, sql, given)
-  // Warm up all processes first, so that their code is compiled: the last processes get few requests in the rounds.
+  // Warm up all processes first, because the last processes get too few requests in the rounds to have their code compiled.
   for (let warmUp = 0; warmUp < warmUps; warmUp++) await measure('saturated', 4)
   await sql`analyze`
   const kinds = modes.flatMap((mode) => sizes.map((size) => `${mode} ${size}` as const))

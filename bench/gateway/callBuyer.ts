@@ -38,7 +38,7 @@ type Call = (url: string) => Promise<void>
 const { gatewayUrl, usdc, keys } = JSON.parse(process.env.BUYERS ?? '') as BuyerSettings
 const made = new Map<string, Call>()
 
-/** Returns a caller, which keeps its client like a real program: the client's caches are part of the measurement. */
+/** Returns a function that makes all its calls with one client, as a real program does, so that the client's caches are part of the measurement. */
 function callerOf(kind: BuyerKind, index: number): Call {
   const key = `${kind} ${index}`
   const call = made.get(key) ?? createCaller(kind, keys[index] as `0x${string}`)

@@ -73,7 +73,7 @@ export async function measureRates<Kind extends string>(
 const restMs = 3_000
 /** Requests that are sent within this many ms after a pause have separate figures. */
 const afterRestMs = 150
-/** The requests at the start of a round don't count as steady: this share of the round's requests. */
+/** Share of a round's requests that don't count as steady, because they are the first ones. */
 const unsteadyShare = 0.1
 
 const afterRestFigures = ['p50', 'p99', 'p99Spread', 'p99ToP50', 'p99ToP50Max']

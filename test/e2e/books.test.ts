@@ -75,7 +75,7 @@ async function seedMonth(): Promise<void> {
   const failure = { batchId: null, isFinal: false, code: 'insufficient_balance', detail: '' }
   await recordFailure(database, { ...failure, paymentId: retrying ?? '' }, { now: new Date() })
   await settleHalf(partial ?? '')
-  await mineUntil(stack, 'one is partially settled', async () => {
+  await mineUntil(stack, 'one payment is partially settled', async () => {
     return (await statusOf(partial ?? '')).payment_status === 'partially_settled'
   })
 }

@@ -215,7 +215,7 @@ test('behavior: if a buyer cancels one of its payments after being served, only 
   await cancel(cheat, boundNonce(stack.api.url, payment.requestId))
   await stack.keeper.start(eager)
   // A reorg can undo a cancellation, so the payment fails only once the cancellation is final.
-  await mineUntil(stack, 'all of it is decided', async () => {
+  await mineUntil(stack, 'every payment has its result', async () => {
     const statuses = await Promise.all([cheated, paid, paidLater].map(statusOf))
     return statuses.join() === 'failed,settled,settled'
   })

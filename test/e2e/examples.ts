@@ -244,7 +244,7 @@ export function addExampleTests(stackOf: () => TestStack): void {
       const browser = await launchBrowser(executable as string)
       onTestFinished(() => browser.close())
       const { page, errors } = await openTab(browser, new URL(url).origin)
-      // A wallet as an extension provides it: the page never sees its key.
+      // Like a wallet extension, this wallet never shows its key to the page.
       await page.exposeFunction('askWallet', async (method: string, params: string[]) => {
         if (method === 'eth_requestAccounts') return [buyer.address]
         if (method === 'eth_chainId') return `0x${stackOf().chain.chainId.toString(16)}`

@@ -130,7 +130,7 @@ describe('POST /submit', () => {
     await keeper.stop()
     const buyers = await stack.buyers(2, 50_000n)
     const [first, second] = await Promise.all(buyers.map((buyer) => stack.queue({ buyer, price: 50_000n })))
-    if (!first || !second) throw new Error('two are queued')
+    if (!first || !second) throw new Error('expected two queued payments')
     const pair = ({ provider, fee }: QueuedPayment) => [provider, fee].map(encodePayload)
     const chain = testClient(stack)
     await chain.setAutomine(false)

@@ -219,7 +219,7 @@ describe('payments without a fee', () => {
     await whileRunning(keeper, async () => {
       await until('the honest ones are settled', () => stack.isSettled(honest))
       expect(await transactionsUntil(honest, nonce)).toBeLessThanOrEqual(2)
-      await until('the others have their reason', async () => {
+      await until('each refund is settled or held with a reason', async () => {
         const { nothing = 0, gas_allowance = 0 } = await heldBy(refunds)
         return gas_allowance > 0 && nothing + gas_allowance === refunds.length
       })
@@ -256,7 +256,7 @@ describe('payments whose fee is too small', () => {
     const dear = await queueDue(stack, 10, 500_000n)
     await whileRunning(keeperAt((3n * gwei) / 100n), async () => {
       await until('they are settled', () => stack.isSettled(dear))
-      await until('the others have their reason', async () => (await heldBy(small)).gas_cost === 40)
+      await until('each half-cent payment has a reason', async () => (await heldBy(small)).gas_cost === 40)
     })
     expect(await transactionsUntil(dear, nonce)).toBe(1)
     expect([await nonceOf(), await countBatches()]).toEqual([nonce + 1, batches + 1])
@@ -276,7 +276,10 @@ describe('payments whose fee is too small', () => {
     const honest = await queueDue(stack, 10)
     await whileRunning(keeperAt(gwei / 100n), async () => {
       await until('they are settled', () => stack.isSettled(honest))
-      await until('it has its reason', async () => (await heldBy([contract])).gas_cost === 1)
+      await until(
+        'the contract wallet’s payment has a reason',
+        async () => (await heldBy([contract])).gas_cost === 1,
+      )
     })
     expect(await transactionsUntil(honest, nonce)).toBe(1)
     expect(await countBatches()).toBe(batches + 1)

@@ -223,7 +223,7 @@ describe('contract wallets', () => {
       const other = await signPair(stack, await stack.buyer())
       for (const transfers of [pair, [...other, ...pair]])
         expect((await submit(transfers, { apiKey })).code).toBe('settlement_pending')
-      await mineUntil(stack, 'that is final', async () => {
+      await mineUntil(stack, 'the revert is final', async () => {
         return (await stack.database`select from batch where result = 'reverted'`).length === 1
       })
       for (const transfers of [pair, pair.toReversed(), pair]) {

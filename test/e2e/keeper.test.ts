@@ -201,7 +201,7 @@ describe('failures', () => {
       await until('it failed', async () => (await paymentRow(bad)).attempts === 1)
     })
     expect(await paymentRow(bad)).toMatchObject({ failureCode: 'account_blacklisted', failedAt: null })
-    // Neither authorization moved: the fee isn't charged if the provider receives nothing.
+    // Neither authorization settled, because the fee isn't charged if the provider receives nothing.
     expect(await stack.balanceOf(buyer.address)).toBe(5_000n)
     const payer = buyer.address.toLowerCase() as Address
     const now = { block: await stack.served.client.getBlockNumber(), now: Math.floor(Date.now() / 1000) }

@@ -426,7 +426,7 @@ describe('a payer who fails after the simulation of the batch', () => {
       const hash = await sendDirectly(stack, await signTransfer(stack.served, buyer, all))
       await stack.served.client.waitForTransactionReceipt({ hash })
     },
-    // Code: a JUMPDEST and a jump to it, which never ends.
+    // Code that never ends: a JUMPDEST and a jump to it.
     'delegates to code that burns all gas': async ({ address }: PrivateKeyAccount) => {
       await testClient(stack).setCode({ address, bytecode: '0x5b600056' })
     },

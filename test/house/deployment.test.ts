@@ -72,7 +72,7 @@ function environmentOf(role: Role, changes: Record<string, string> = {}): Record
 describe('compose.yaml', () => {
   test('default: compose.yaml conforms to the Compose Specification', () => {
     const ajv = new Ajv2019({ strict: false, validateFormats: false })
-    // Remove ids and the draft's name: the schema uses an older draft of JSON Schema, which names ids differently.
+    // Remove ids and the draft's name, because the schema uses an older draft of JSON Schema, which names ids differently.
     const schema = JSON.parse(JSON.stringify(composeSchema), (key, value) =>
       typeof value === 'string' && ['id', '$schema'].includes(key) ? undefined : value,
     ) as object

@@ -55,7 +55,7 @@ const foldered = [
 
 /**
  * The only import that is allowed although the rules forbid it: Ponder's root is the folder `indexer`, and its
- * `ponder.config.ts` imports that of the repository.
+ * `ponder.config.ts` imports the repository's `ponder.config.ts`.
  */
 const inversions = ['indexer/ponder.config.ts > ponder.config.ts']
 

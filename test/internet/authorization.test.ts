@@ -11,7 +11,7 @@ const authorization = 'Bearer of-the-route'
 const cases = sellerKinds.flatMap((kind) => [true, false].map((tabs): [SellerKind, boolean] => [kind, tabs]))
 
 test.each(cases)(
-  'behavior: the client sends a payment and a Bearer token together to a seller by %s (tabs: %s)',
+  'behavior: the client sends a payment and a Bearer token together to a seller with %s (tabs: %s)',
   async (kind, tabs) => {
     const seller = await sellers.open(kind, { usdcPerUnit: '2' })
     const options = {

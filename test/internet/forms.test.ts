@@ -66,7 +66,7 @@ async function loseAnswer(kind: SellerKind, argumentsFor: (url: string) => Param
 }
 
 test.each(sellerKinds)(
-  'behavior: a buyer who repeats a body after a lost response gets that response from a seller by %s, and is charged once',
+  'behavior: a buyer who repeats a body after a lost response gets that response from a seller with %s, and is charged once',
   async (kind) => {
     const lost = Object.entries(bodies).map(async ([name, argumentsFor]) => {
       const { seller, response } = await loseAnswer(kind, argumentsFor)
@@ -137,7 +137,7 @@ async function capture(url: string, request: Parameters<Client['request']>[1] = 
 }
 
 test.each(sellerKinds)(
-  'behavior: if a response depends on Range or Accept, a seller by %s repeats it only to a request with the same headers',
+  'behavior: if a response depends on Range or Accept, a seller with %s repeats it only to a request with the same headers',
   async (kind) => {
     const seller = await sellers.open(kind, {
       handler: ({ headers }) =>

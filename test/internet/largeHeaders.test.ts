@@ -66,7 +66,7 @@ const cases = sellerKinds.flatMap((kind) =>
 )
 
 test.each(cases)(
-  'behavior: response headers for %s of a seller by %s fit into nginx’s default buffer, both before and after payment',
+  'behavior: response headers for %s of a seller with %s fit into nginx’s default buffer, both before and after payment',
   async (name, kind) => {
     const seller = await sellers.open(kind, { endpoint: endpoints[name] as object })
     for (const path of ['/weather', `/weather?q=${'x'.repeat(3_000)}`, `/${'long'.repeat(300)}`]) {

@@ -36,7 +36,7 @@ const statuses = [301, 302, 303, 307, 308]
 const cases = sellerKinds.flatMap((kind) => statuses.map((status): [SellerKind, number] => [kind, status]))
 
 test.each(cases)(
-  'behavior: the client sends no payment to another origin if a seller by %s redirects with status %d',
+  'behavior: the client sends no payment to another origin if a seller with %s redirects with status %d',
   async (kind, status) => {
     const { seller, elsewhere, seen } = await openRedirecting(kind, status)
     for (const tabs of [true, false]) {

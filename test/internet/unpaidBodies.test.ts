@@ -61,7 +61,7 @@ const clients: Record<string, (url: string) => Promise<number>> = {
   'a slow client that closes': (url) => byWriter(url, 100, 'Connection: close\r\n'),
 }
 
-test.each(sellerKinds)('behavior: every client receives the 402 of a seller by %s', async (kind) => {
+test.each(sellerKinds)('behavior: every client receives the 402 of a seller with %s', async (kind) => {
   sellers.restart({ upstream })
   const seller = await sellers.open(kind)
   const asked = Object.entries(clients).map(async ([client, ask]) => [

@@ -223,7 +223,7 @@ describe.skipIf(executable === undefined)('dashboard', () => {
       for (const text of shows()) {
         await page.getByText(text, { exact: true }).filter({ visible: true }).first().waitFor()
       }
-      // innerWidth would be wrong: a phone widens it if the content overflows.
+      // Don't use innerWidth, because a phone widens it if the content overflows.
       const width = await page.evaluate(() => document.documentElement.scrollWidth)
       expect([title, width]).toEqual([title, options.viewport.width])
       expect([title, await violationsOf(page)]).toEqual([title, []])

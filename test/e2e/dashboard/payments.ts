@@ -27,7 +27,7 @@ export function addPaymentTests({ stack, scene, signIn, expectErrors }: PaymentT
     call<T>(`${stack().api.url}/providers/${shop.providerId}/${path}`, shop.apiKey)
 
   async function requireFit(page: Page, name: string, width: number): Promise<void> {
-    // innerWidth would be wrong: a phone widens it if the content overflows.
+    // Don't use innerWidth, because a phone widens it if the content overflows.
     expect([name, await page.evaluate(() => document.documentElement.scrollWidth)]).toEqual([name, width])
   }
 

@@ -197,7 +197,7 @@ export function addShellTests(tools: ShellTools): void {
   test('behavior: after an endpoint is saved, shows the gateway’s advice about its price', async () => {
     const { apiKey } = await register('Advised', ['/cheap'])
     const page = await signIn(desktop, apiKey)
-    // Add the advice to the response: on a test network the gateway gives none, because gas costs nothing there.
+    // Add the advice to the response, because the gateway gives no advice on a test network, where gas costs nothing.
     const advice = 'At this price the fee does not pay for the gas of a payment that settles alone.'
     await page.route('**/endpoints/ep_*', async (route) => {
       if (route.request().method() !== 'PATCH') return route.continue()
