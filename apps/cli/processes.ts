@@ -79,7 +79,10 @@ export function addProcessCommands(program: Command): void {
     .summary('read the chain into Postgres')
     .description('Runs the indexer (Ponder) and its GraphQL.')
     .option('--serve', 'only serve GraphQL, from the data that another indexer writes')
-    .option('--rebuild', 'drop the index and the record of these chains; the next start reads them again')
+    .option(
+      '--rebuild',
+      'drop the index and the record of these chains; the next start reads the chains again',
+    )
     .addHelpText(
       'after',
       `${environmentNote}\n\nExample:\n  $ DATABASE_URL=postgres://… NETWORKS=base RPC_URL_BASE=https://… tollkeeper indexer`,

@@ -127,8 +127,8 @@ export async function runCommandLine(args: readonly string[]): Promise<void> {
 }
 
 /**
- * Loads the networks of a file before creating the commands, because their help lists the networks. If the file is invalid,
- * `doctor` reports that among its other findings.
+ * Loads the networks of a file before creating the commands, because their help lists the networks. With an invalid file, `--help`
+ * and `doctor` still run, because `doctor` reports the error itself; other commands fail here.
  */
 function loadNetworks(args: readonly string[]): void {
   try {

@@ -9,7 +9,7 @@ const month = matching('a month like 2026-11', /^(19[7-9]\d|2[01]\d\d)-(0[1-9]|1
 /** Adds `statement`, which prints the sums of a provider's sales in a month. */
 export function addStatementCommand(program: Command): void {
   withKey(program.command('statement'))
-    .summary("show a month's gross, fee, net, settled and refunded")
+    .summary("show a month's sums: gross, fee, net, settled and refunded")
     .description(
       'Prints the sums of the payments that were accepted in a month, by network. With --csv, prints each payment and refund; its columns add up to the sums.',
     )

@@ -34,7 +34,7 @@ test.each(['20.20.2', '22.17.1'])(
   },
 )
 
-test('behavior: npm start and npm run demo check Node’s version first, and package.json requires at least the version that the check requires', () => {
+test('behavior: npm start and npm run demo check Node’s version first, and package.json states the same minimum version as the check', () => {
   for (const script of [packageJson.scripts.start, packageJson.scripts.demo])
     expect(script).toMatch(/^exec node --import \.\/apps\/devstack\/needNode\.js /)
   expect(packageJson.engines.node).toBe('>=22.18')

@@ -40,7 +40,7 @@ function parseLine(line: string): { jws: string; isTabLine: boolean } {
   }
 }
 
-/** Reads the type from the JWS header. The header's signature is verified later. */
+/** Reads the type from the JWS header. The JWS's signature is verified later. */
 function isTabLine(jws: string): boolean {
   try {
     return JSON.parse(Buffer.from(jws.split('.')[0] ?? '', 'base64url').toString()).typ === tabLineType

@@ -94,7 +94,7 @@ export function reportCosts({ price, perDay, prices, schedule, triggers }: CostO
     payments: [
       ...shares.map((sharing) => row('two_signatures', sharing)),
       ...shares.map((sharing) => row('one_signature', sharing)),
-      // A price whose fee has a fixed part is never bought on a tab.
+      // If the fee of a price has a fixed part, requests at this price can't be bought on a tab.
       ...(tabPercentage(price, schedule) === undefined ? [] : requestsOnTab).map((requests) =>
         row('tab', 1, requests),
       ),

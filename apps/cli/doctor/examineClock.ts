@@ -9,8 +9,8 @@ const clockCheck = 'clock'
 /** Minimum difference in ms for a warning: hosts should agree within a second (docs/deployment.md, "Clocks"). */
 const warnMs = 1_000
 /**
- * Minimum difference in ms for a failure. Challenges are valid only for minutes, so a clock that is this wrong makes payments be refused, or
- * expire before they settle.
+ * Minimum difference in ms for a failure. Challenges are valid only for minutes. So if the clock is this wrong, the gateway refuses
+ * valid payments, or payments expire before they settle.
  */
 const failMs = 30_000
 /** Maximum time in ms by which a sequencer may date a block into the future. */

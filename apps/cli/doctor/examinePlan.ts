@@ -4,7 +4,7 @@ import { type Address, numberToHex, type PublicClient, zeroHash } from 'viem'
 
 /** The limits of a node, as measured, regardless of how its operator describes the plan. */
 export type RpcPlan = {
-  /** The largest block range for which eth_getLogs succeeded, and whether the node rejected a larger one. */
+  /** The largest block range for which eth_getLogs succeeded, and whether the node rejected a larger range. */
   blocks: bigint
   isLimited: boolean
   /** Number of calls that the node rejected because they were too many at once, out of {@link burst} concurrent calls. */

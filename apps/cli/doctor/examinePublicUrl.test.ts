@@ -41,7 +41,7 @@ async function startServer(answer: RequestListener): Promise<string> {
   return `http://127.0.0.1:${(server.address() as AddressInfo).port}`
 }
 
-/** A check that treats every address as reachable from the internet. */
+/** With these options, the check treats every address as reachable from the internet. */
 const outside: PublicUrlOptions = { isPublic: () => true }
 const look = async (url: string, kids: readonly string[] | null = null, options: PublicUrlOptions = {}) =>
   (await examinePublicUrl({ PUBLIC_URL: url }, kids, options)).check

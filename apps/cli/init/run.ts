@@ -272,7 +272,7 @@ function nextCommands(
     undeployed === undefined
       ? `${ownCommand} ${env}doctor`
       : `DEPLOYER_PRIVATE_KEY=0x… ${ownCommand} ${env}deploy --network ${undeployed}`
-  const start = `${ownCommand} ${env}api    # and in two more terminals: the same with keeper, and with indexer`
+  const start = `${ownCommand} ${env}api    # then, in two more terminals, the same command with keeper and with indexer instead of api`
   const [[network] = ['base']] = nodes
   const sell = {
     // The user must enter another wallet than the one that receives the fees: a payment's two transfers need different

@@ -119,7 +119,7 @@ function createWatcher(flags: WatchFlags, { onChange, signal }: WatchOptions) {
     return (await readPages(period, isFound)).filter((row) => keys.has(keyOf(row)))
   }
 
-  /** Reports rows that differ from the last reported ones. @returns the number of changes. */
+  /** Reports new rows, and rows that have changed since they were last reported. @returns the number of changes. */
   function report(rows: readonly PaymentRow[], isFirst: boolean): number {
     let changes = 0
     for (const row of rows.toSorted((a, b) => Date.parse(a.acceptedAt) - Date.parse(b.acceptedAt))) {

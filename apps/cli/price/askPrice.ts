@@ -9,7 +9,7 @@ import { type Price, readPrice, refusalOf } from './readPrice.ts'
 
 export type PriceFlags = JsonFlag & { method: string; max: string }
 
-/** Maximum size in bytes of a 402 response. The rest of a larger one is not read. */
+/** Maximum number of bytes of a 402 response to read. */
 const maxResponseBytes = 1_000_000
 const timeoutMs = 15_000
 

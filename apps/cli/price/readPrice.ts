@@ -35,7 +35,7 @@ export type Price = {
 /**
  * Reads the price in a 402.
  *
- * @param usdcOnLocalhost the token of the development chain, whose address is different on each chain.
+ * @param usdcOnLocalhost address of USDC on the development chain, for which no address is built in.
  * @returns undefined if the 402 contains no price in the form of x402 or Tollkeeper.
  */
 export async function readPrice(

@@ -9,7 +9,7 @@ export type Profile = { gatewayUrl: string; providerId: string; apiKey: string; 
 
 export type Profiles = Readonly<Record<string, Profile>>
 
-/** The name of the profile that is used if no other is named. */
+/** Name of the profile that commands use if the user names none. */
 export const defaultProfile = 'default'
 
 /** Returns the path of the file that stores the profiles. */

@@ -92,7 +92,7 @@ async function run(verb: string, action: Action, flags: ActionFlags, id?: string
   print(action, flags, method === 'DELETE' ? { [`${verb}d`]: id ?? path } : answer, id)
 }
 
-/** Returns the flags of the fields of an action's request. */
+/** Returns the flag for each field that an action's request can have. */
 function flagsOf({ options = [], fields = {} }: Action): Record<string, string> {
   const own = options.map((option) => [option.attributeName(), option.long?.replace('--no-', '--') ?? ''])
   return { ...Object.fromEntries(own), ...fields }

@@ -10,7 +10,7 @@ export type Action = {
   does: string
   /** Purpose of the command, in the list of commands and in its help. */
   text: [summary: string, about: string]
-  /** The fields of the request's body, or of the query of GET and DELETE. */
+  /** Options for the fields of the request: of its body, or for GET and DELETE, of its query. */
   options?: Option[]
   toBody?: (flags: Record<string, unknown>) => Record<string, unknown>
   /** Flags by request field, for fields whose name differs from the flag's name. */
@@ -472,7 +472,7 @@ function placeInCatalog({ listing, proof }: Record<string, unknown>): string {
   return isRecord(proof) && proof.status === 'unproven' ? 'listed last' : 'listed'
 }
 
-/** Returns the reason why an endpoint isn't listed, or isn't among the proven ones, and what to do. */
+/** Returns the reason why an endpoint isn't listed, or is listed last because it isn't proven, and what to do. */
 function notesOf({ listing, proof }: Record<string, unknown>): string[] {
   const reasons = isRecord(listing) && Array.isArray(listing.reasons) ? listing.reasons.filter(isRecord) : []
   const unlisted = reasons.map(({ message, advice }) => `${text(message)} ${text(advice)}`)

@@ -87,8 +87,8 @@ export async function runSweep(flags: SweepFlags): Promise<number> {
         abi: splitterFactoryAbi,
         functionName: 'sweep',
         args: [deployment.usdc, platform, part.map(encodeSplit)],
-        // Set the gas limit. A failed sweep doesn't make the others fail, so an estimate could choose a limit at which one sweep
-        // runs out of gas.
+        // Don't let the node estimate the gas limit. The transaction succeeds even if a sweep in it fails, so the node could choose
+        // a limit at which a sweep runs out of gas.
         gas: sweepGasLimit(part.length) + baseGas,
         chain: null,
       })
@@ -177,7 +177,7 @@ async function confirm(waiting: readonly Waiting[]): Promise<void> {
   if (!process.stdin.isTTY)
     throw new CliError(
       'not_confirmed',
-      '--yes: required, because standard input is not a terminal that could be asked',
+      '--yes: required, because standard input is not a terminal, so the command cannot ask you',
     )
   const prompt = createInterface({ input: process.stdin, output: process.stderr })
   try {
@@ -208,11 +208,14 @@ function readAccount({ from, network }: SweepFlags): LocalAccount {
 function openRemoteAccount(from: Address, network: NetworkName): LocalAccount {
   const signer = readSigner(process.env)
   if (signer === null)
-    throw new CliError('no_signer', '--from names a wallet that KEEPER_SIGNER_URL signs for: set it')
+    throw new CliError(
+      'no_signer',
+      '--from needs the signer that has the key of the wallet: set KEEPER_SIGNER_URL',
+    )
   if (readVariable(process.env, 'KEEPER_SIGNER_ADDRESSES')?.includes(from))
     throw new CliError(
       'invalid_flags',
-      `${from} is a wallet of the keeper, which needs its nonces: use another wallet`,
+      `${from} is a wallet of the keeper, and a sweep would use nonces that the keeper needs: use another wallet`,
     )
   const signerOf = openSigners(signer)
   signerOf(networkByName(network).chainId)

@@ -6,7 +6,7 @@ export function paint(format: Parameters<typeof styleText>[0], text: string): st
   return styleText(format, text, { stream: process.stdout })
 }
 
-/** Prints lines for people on standard output; empty ones are left out. */
+/** Prints lines for people on standard output; empty lines are left out. */
 export function printLines(...lines: readonly string[]): void {
   process.stdout.write(`${lines.filter((line) => line !== '').join('\n')}\n`)
 }

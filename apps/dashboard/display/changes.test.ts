@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { differences } from './changes.ts'
 
-test('default: lists only the fields that differ, by name', () => {
+test('default: lists only the fields that differ, each with its name in words', () => {
   const before = {
     version: 1,
     url: 'https://api.example/a',

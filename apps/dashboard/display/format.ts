@@ -88,7 +88,7 @@ export function writeCountdown(ms: number): string {
   return `${Math.floor(left / hourMs)}:${two((left % hourMs) / minuteMs)}:${seconds}`
 }
 
-/** Returns a duration in the largest unit of which it contains at least one. */
+/** Returns a duration in seconds, minutes, hours (below two days) or days. */
 function inUnits(ms: number): [value: number, unit: string] {
   if (ms < minuteMs) return [ms / 1000, 's']
   if (ms < hourMs) return [ms / minuteMs, 'min']

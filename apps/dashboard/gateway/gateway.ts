@@ -82,7 +82,7 @@ export function createGateway(key?: string): Gateway {
     const headers = known ? { ...asked.headers, 'if-none-match': known.etag } : asked.headers
     const response = await request(method, path, { ...asked, headers, signal: ends })
     if (known && response.status === 304) {
-      // Read the body to its end as well: until then, the browser counts the request as open.
+      // Read the body to its end, although it isn't needed: until then, the browser counts the request as open.
       await response.text().catch(() => '')
       return known.answer as T
     }

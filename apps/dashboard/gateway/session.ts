@@ -3,7 +3,7 @@ import { useContext } from 'preact/hooks'
 import type { Account, Operation, Provider } from './answers.ts'
 import { createGateway, type Gateway } from './gateway.ts'
 
-/** Keeps the API key only in this tab: not in a cookie, nor anywhere that another tab or a later visit can read. */
+/** Name of the API key in the tab's session storage. Only this tab can read the key there, and only until the tab is closed. */
 const storageKey = 'tollkeeper.apiKey'
 
 export const storedKey = {

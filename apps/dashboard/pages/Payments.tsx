@@ -237,7 +237,7 @@ function Totals({ totals, since, isRefundedComplete }: PaymentTotals) {
   )
 }
 
-/** Shows the payments. Failed ones can be selected and queued again together. */
+/** Shows the payments. Failed payments can be selected and queued again together. */
 function PaymentTable(props: {
   rows: ProviderPayment[]
   more: (() => void) | undefined

@@ -23,7 +23,7 @@ export function Differences({ differences }: { differences: Difference[] }) {
   )
 }
 
-/** Shows in a form the changes that someone else made since the form was opened. */
+/** Shows the changes that someone else has made since the user opened the form. */
 export function Meanwhile({ differences }: { differences: Difference[] }) {
   if (differences.length === 0) return null
   return (

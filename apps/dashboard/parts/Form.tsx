@@ -10,7 +10,7 @@ export type Field = {
   /** Name of the field in the request; `a.b` is the member `b` of `a`. */
   name: string
   label: string
-  /** The text before the user types. If there are several values, spaces separate them. */
+  /** The text that the field shows before the user types. If there are several values, spaces separate them. */
   value?: string
   note?: ComponentChildren
   placeholder?: string
@@ -103,7 +103,7 @@ export function Form(props: {
   )
 }
 
-/** Returns a decimal's field in the format of the browser's language. Both separators are accepted as input. */
+/** Returns a field for a decimal, which it shows in the format of the browser's language. The user may type a point or a comma. */
 function asTyped(field: Field): Field {
   const { name, value = '', placeholder, parse } = field
   return {
@@ -133,7 +133,7 @@ function bodyOf(fields: readonly Field[], textOf: (field: Field) => string): Bod
 }
 
 function Refusal({ refused, names }: { refused: Refused; names: string[] }) {
-  // A rejection that names a field is shown at that field.
+  // The messages about fields of this form are shown at the fields. Show only the other messages here.
   const others = [...refused.fields].filter(([field]) => !names.includes(field))
   return (
     <div class="box bad" role="alert">

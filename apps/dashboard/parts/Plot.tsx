@@ -10,7 +10,7 @@ type PlotProps<Point, Row> = PlotShape<Point> & {
   label: string
   /** Describes the point under the pointer, or the last point if the pointer is elsewhere. */
   readout: (point: Point) => ComponentChildren
-  /** The same data as a table. */
+  /** The plot's data as a table. */
   rows: readonly Row[]
   columns: readonly Column<Row>[]
 }

@@ -182,8 +182,9 @@ function ByCommand({ state }: { state: Refunds }) {
   return (
     <div class="text">
       <p>
-        A refund is a transfer that your own wallet signs. This browser has no wallet; with the API key in
-        TOLLKEEPER_API_KEY and the wallet’s key in WALLET_PRIVATE_KEY, this refunds all of it, {whereItRuns}:
+        A refund is a transfer that your own wallet signs, but this browser has no wallet. Instead, run this
+        command {whereItRuns}, with the API key in TOLLKEEPER_API_KEY and the wallet’s key in
+        WALLET_PRIVATE_KEY. It refunds the whole payment:
       </p>
       <p class="box">
         <code class="break">{command}</code> <CopyButton text={command} label="Copy the command" />

@@ -5,13 +5,13 @@ import { useSession } from '../gateway/session.ts'
 import { Dialog } from './Dialog.tsx'
 import { Form } from './Form.tsx'
 
-/** The body of the request: payments by their ids, or all failed ones that match a filter. */
+/** The body of the request: payments by their ids, or all failed payments that match a filter. */
 type Asked = { paymentIds: string[] } | { filter: object }
 
 /** Maximum number of payments per request. */
 const atOnce = 100
 
-/** A button that queues failed payments again, after the user has confirmed, and shows the result for each. */
+/** A button that queues failed payments again, after the user has confirmed, and shows the result for each payment. */
 export function RequeueButton(props: {
   label: string
   /** Names the payments in the confirmation. */

@@ -12,7 +12,7 @@ export type PlotSeries<Point> = {
 
 export type PlotShape<Point> = {
   /**
-   * How the series are drawn. `bars`: a bar for each UTC interval; the bars of later series cover those of earlier series. `points`: a point
+   * How the series are drawn. `bars`: a bar for each UTC interval; the bars of later series cover the bars of earlier series. `points`: a point
 at each local time.
    */
   shape: 'bars' | 'points'
@@ -51,7 +51,7 @@ export function drawPlot<Point>(
   const options: UPlot.Options = {
     width: element.clientWidth,
     height: plotHeight,
-    // Label sums by UTC day with UTC days, not with local days.
+    // Bars are sums of UTC days or hours, so label them in UTC instead of in local time.
     ...(isBars && { tzDate: (seconds: number) => UPlot.tzDate(new Date(seconds * 1000), 'Etc/UTC') }),
     legend: { show: false },
     padding: [12, 8, 0, 0],

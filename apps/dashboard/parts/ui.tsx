@@ -261,7 +261,7 @@ type ChoiceProps<Value> = {
   choose: (value: Value) => void
 }
 
-/** Shows a choice of one of a few options, side by side. */
+/** Shows a few options side by side, of which the user chooses one. */
 export function Choice<Value extends string>({ label, options, value, choose }: ChoiceProps<Value>) {
   const name = useId()
   return (

@@ -10,8 +10,7 @@ type Ask = <Result>(method: string, ...params: unknown[]) => Promise<Result>
 
 /**
  * Keeps blocks that `evm_revert` drops, so that clients can still read them by block hash, with their transactions and logs. Real
- * nodes keep such blocks after a reorg, but EDR doesn't, so a client that was about to read one (as Ponder does) wouldn't find
- * it.
+ * nodes keep such blocks after a reorg, but EDR doesn't, so a client that was about to read such a block (as Ponder does) wouldn't find it.
  *
  * A transaction or receipt of a dropped block can't be found by the transaction's hash. A real node behaves the same: it finds transactions and
  * receipts only in the canonical chain.
@@ -20,8 +19,8 @@ export function keepSideBlocks(answer: Answer): Answer {
   const kept = new Map<Hash, SideBlock>()
   const heights = new Map<unknown, bigint>()
   const ask = asker(answer)
-  // Other requests wait until a snapshot or revert has finished. Otherwise a client could see a block that was dropped before it
-  // was kept.
+  // Other requests wait until a snapshot or revert has finished. Otherwise a client could ask for a dropped block that isn't
+  // stored here yet.
   let busy: Promise<unknown> = Promise.resolve()
 
   async function takeSnapshot(request: JsonRpcRequest): Promise<string> {

@@ -14,7 +14,7 @@ const balances: Balances = {
 }
 
 test.each<[string, Partial<Balances>, boolean]>([
-  ['all that left the buyers arrived', {}, true],
+  ['everything that the buyers spent arrived', {}, true],
   ['a unit is missing', { platform: 59n }, false],
   ['a unit too many arrived', { buyers: 401n }, false],
   ['a unit was minted for someone else', { supply: 1_001n }, false],

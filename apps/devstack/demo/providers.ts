@@ -43,8 +43,8 @@ export async function openProvider(options: {
 }
 
 /**
- * Starts a provider in mock mode. Its gateway URL is an address at which nothing listens, because mock mode must not call a
- * gateway.
+ * Starts a provider in mock mode. Nothing listens at its gateway URL, so requests would fail if mock mode called a gateway, which
+ * it must not do.
  */
 export async function openMockProvider(): Promise<DemoProvider & { gatewayUrl: string }> {
   const gatewayUrl = `http://${loopback}:${await reservePort()}`

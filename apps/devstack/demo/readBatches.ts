@@ -8,7 +8,7 @@ type TriggerName = (typeof triggerNames)[number]
 export type Batch = {
   txHash: Hash
   trigger: TriggerName
-  /** The keeper that sent the batch, and earned the reward of tabs. */
+  /** The keeper that sent the batch. For a batch of tabs, it also earned the reward. */
   keeper: Address
   /** Number of payments, which is the length of `outcomes` in bytes. */
   payments: number

@@ -10,7 +10,7 @@ const lookMs = 100
 export type ReorgDepth = number | { after: number }
 
 export type Reorgs = {
-  /** Drops the newest blocks, and mines one more than that in their place. The new blocks are empty. */
+  /** Drops the newest blocks, and then mines one block more than it dropped. The new blocks are empty. */
   reorg: (depth: ReorgDepth) => Promise<{ dropped: number; block: number }>
   /** Marks the newest block as one to which a reorg can go back. */
   mark: () => Promise<void>

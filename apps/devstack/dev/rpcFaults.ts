@@ -32,8 +32,8 @@ export type RpcFaults = {
 }
 
 /**
- * Starts a proxy in front of a chain's node that simulates node failures on demand. A fault for a method affects each batch that
- * contains a call of that method.
+ * Starts a proxy in front of a chain's node. On demand, the proxy simulates failures of the node. A fault for a method affects
+ * each batch that contains a call of that method.
  */
 export async function startRpcFaults(target: string): Promise<RpcFaults> {
   let planned: { fault: RpcFault; left: number }[] = []

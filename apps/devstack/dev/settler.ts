@@ -35,7 +35,7 @@ export function createSettler(options: {
     return !(await Promise.all(found)).includes(null)
   }
 
-  /** Finds the payments that aren't finalized, and calls `seen` with the status of each finalized one. */
+  /** Finds the payments that aren't finalized, and calls `seen` with the status of each finalized payment. */
   const readOpen = async (ids: readonly string[], seen: (id: string, status: PaymentStatus) => void) => {
     const open: string[] = []
     for (const id of ids) {

@@ -45,7 +45,7 @@ export type Tollkeeper = Controls & {
   port: number
   /** Origin of the API. Its endpoints are registered under this origin. */
   apiUrl: string
-  /** All of these values as environment variables for a process. */
+  /** The values of this object as environment variables for a process. */
   env: Record<string, string>
   /** A buyer with 1,000 USDC. */
   buyer: Buyer

@@ -185,7 +185,7 @@ async function bringUp(options: StackOptions, started: Started, close: Stack['cl
     DEPLOYMENTS_FILE: deploymentsFile,
     PLATFORM_WALLET: platformWallet,
     LOG_LEVEL: 'info',
-    // Settle without a minimum age. The delay is for middlewares that must void payments after a lost acceptance response.
+    // Settle payments of any age. Elsewhere, a minimum age gives middlewares time to void a payment whose acceptance they didn't receive.
     TRIGGER_MIN_AGE_SECONDS: '0',
   }
 

@@ -59,7 +59,7 @@ export function addFetchTool(server: McpServer, context: ToolContext, payingFetc
 
 /** Returns the name of the host that responds at a URL, for messages. */
 export function writerOf(url: string): string {
-  return URL.canParse(url) ? new URL(url).origin : 'somebody else'
+  return URL.canParse(url) ? new URL(url).origin : 'someone else'
 }
 
 /**

@@ -14,7 +14,7 @@ export type ForeignServers = {
   /** Returns the connection to a server. @throws {CallError} for a URL that must not be reached. */
   connect: (url: string) => Promise<Connection>
   tabs: () => Promise<OpenTab[]>
-  /** Closes the tabs at all servers. If some fail, it still tries the others before it throws. */
+  /** Closes the tabs at all servers. If it fails at a server, it still closes the tabs at the other servers before it throws. */
   close: () => Promise<void>
 }
 

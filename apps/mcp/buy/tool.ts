@@ -68,7 +68,7 @@ export function addTool<Shape extends z.ZodRawShape>(
       const { said, content = [], isError = false } = await budget.within(call, () => run(args, { signal }))
       return { content: [ours({ ...said, ...paid() }), ...content], isError }
     } catch (error) {
-      return failure(error, writerOf?.(args) ?? 'somebody else', paid())
+      return failure(error, writerOf?.(args) ?? 'someone else', paid())
     }
   }
   server.registerTool(name, config, callback as never)

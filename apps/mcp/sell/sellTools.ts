@@ -39,7 +39,7 @@ export type SellToolsOptions = {
  * Connects a client with the server whose tools are sold. Messages are forwarded unchanged, with two exceptions: a call of a tool
  * is paid first, and the list of tools shows only the tools that are sold, with their prices.
  *
- * @returns which side closed, once the other one is closed as well.
+ * @returns the side that closed first, once both sides are closed.
  */
 export async function sellTools(
   client: Transport,

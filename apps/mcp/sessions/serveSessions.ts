@@ -78,10 +78,10 @@ export async function serveSessions(
   }
 
   /**
-   * Makes room for a new session, if necessary by ending an idle one: preferably an unpaid one of the same address, else an
-   * unpaid one of another address. Opening a session costs nothing. So a session that has paid recently is ended only for a new
-   * session of the same address, and only if all sessions of that address have paid; otherwise other clients behind the address
-   * could end it.
+   * Makes room for a new session, if necessary by ending an idle one: preferably an unpaid session of the same address, else an unpaid session of
+   * another address. Opening a session costs nothing. So a session that has paid recently is ended only for a new
+   * session of the same address, and only if all sessions of that address have paid. Otherwise other clients behind the address could end paid
+   * sessions for free.
    *
    * @returns false if there is no room.
    */

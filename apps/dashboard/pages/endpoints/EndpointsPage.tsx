@@ -125,7 +125,7 @@ function EndpointListPage({ scope }: { scope: Scope }) {
   )
 }
 
-/** Returns the endpoints of the shown kind of money. Those with revenue come first, in the gateway's order. */
+/** Returns the endpoints of the shown kind of money. Endpoints with revenue come first, in the gateway's order. */
 function sortRows({ activity, testnet }: EndpointActivity, endpoints: Endpoint[]) {
   const places = new Map(activity.map((figures, at) => [figures.endpointId, { figures, at }]))
   const rows = endpoints

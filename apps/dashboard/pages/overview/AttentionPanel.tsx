@@ -20,7 +20,7 @@ export function AttentionPanel() {
     'attention',
     everyMs,
   )
-  // Debts change seldom, and the gateway needs more time to read them.
+  // Poll the debts less often, because they change seldom and the gateway needs more time to read them.
   const owing = usePolled(
     (signal) => gateway.get<Payers>(`${path}/payers${query({ state: 'owing', limit: mostOwing })}`, signal),
     'owing',

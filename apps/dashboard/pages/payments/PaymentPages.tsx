@@ -3,7 +3,7 @@ import { FailuresPage } from '../Failures.tsx'
 import { PaymentPage } from '../Payment.tsx'
 import { PaymentsPage } from '../Payments.tsx'
 
-/** Shows all payments, those that fail to settle, or one payment. */
+/** Shows all payments, the payments that fail to settle, or one payment. */
 export function PaymentPages({ route: [page] }: { route: Route }) {
   if (page === 'failures') return <FailuresPage />
   return page ? <PaymentPage paymentId={page} /> : <PaymentsPage />

@@ -8,7 +8,7 @@ import { Rows } from '../../parts/Table.tsx'
 import { Copyable, Time } from '../../parts/ui.tsx'
 import { SetupView } from './Setup.tsx'
 
-/** Shows the history of changes, with who made each one and when. */
+/** Shows the history of changes: what was changed, when and by whom. */
 export function HistoryPage() {
   const { gateway, path } = useSession()
   const polled = usePolledPages(async (asked) => {

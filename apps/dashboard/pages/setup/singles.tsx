@@ -28,7 +28,7 @@ export const upstream: Resource<UpstreamData, Upstream> = {
     ])
     return { base: `${home.gatewayUrl}/p/${provider.providerId}`, upstream }
   },
-  // Poll seldom: this rarely changes, and if nothing is registered, the browser logs a 404 for each read.
+  // Poll seldom, because the server rarely changes, and the browser logs a 404 for each read if none is registered.
   everyMs: 60_000,
   add: ({ upstream }, { gateway, path }) => ({
     button: upstream ? 'Change it' : 'Register your server',
@@ -110,7 +110,7 @@ function shown(secret: string | undefined) {
 export const hook: Resource<AcceptHook | null, AcceptHook> = {
   page: 'hook',
   read: ({ gateway, path }, signal) => gateway.get<AcceptHook>(`${path}/hook`, signal).catch(noneIfUnknown),
-  // Poll seldom: this rarely changes, and if nothing is registered, the browser logs a 404 for each read.
+  // Poll seldom, because the hook rarely changes, and the browser logs a 404 for each read if none is registered.
   everyMs: 60_000,
   add: (hook, { gateway, path }) => ({
     button: hook ? 'Change it' : 'Register a URL',
@@ -244,7 +244,7 @@ export const provider: Resource<{ provider: Provider; mail: boolean }, Provider>
               'another one',
               'Tollkeeper’s',
             ]),
-            note: 'With another middleware, payments are settled minutes later, so that it has time to void payments whose acceptance it missed.',
+            note: 'With another middleware, payments settle some minutes later. In that time, the middleware can void a payment of which it received no acceptance.',
           },
           ...serviceFields(now),
         ],
