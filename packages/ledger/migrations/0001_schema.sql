@@ -156,7 +156,7 @@ create table endpoint_wallet (
 create table registry_change (
   id bigint generated always as identity primary key,
   provider_id text not null references provider,
-  changed_at timestamptz not null default clock_timestamp(), -- not now(), which is the start of the transaction, because the transaction may have waited since then
+  changed_at timestamptz not null default clock_timestamp(), -- not now(), because the transaction may have waited since its start
   key_id text references api_key, -- the key that made the change; null: the operator
   subject text not null,          -- id of the provider, wallet, endpoint or key
   before jsonb,                   -- previous values of the changed fields; null: the subject is new
