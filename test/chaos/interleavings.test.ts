@@ -95,7 +95,7 @@ test.each(seeds([1, 2, 3]))(
     ),
 )
 
-test('behavior: if a reorg drops a batch that reverted and the batch after it, the keeper sends both batches again and deletes the recorded failure and its gas cost', async () => {
+test('behavior: if a reorg drops a reverted batch and the next batch, the keeper sends both batches again and deletes the recorded failure and its gas cost', async () => {
   const chain = testClient()
   await chain.setAutomine(true)
   const buyers = await stack.buyers(2, 100_000n)

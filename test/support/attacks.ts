@@ -177,7 +177,7 @@ const substitutions: Attack[] = [
 const repetitions: Attack[] = [
   {
     kind: 'duplicate settlement',
-    name: 'one payment twenty times at once, in both forms',
+    name: 'one payment twenty times at once, in the forms of x402 v1 and v2',
     answers: [200, ...times(19, 409)],
     async run(target) {
       const payment = await sign(await newAccount(target), await offerOf(target.cheap.url))

@@ -18,7 +18,7 @@ import { askStaleNode, type Call, type Reply } from './staleHead.ts'
  * - `already-known`: the chain gets the call, and the caller gets the error `already known`.
  * - `{ error }`: answers with this JSON-RPC error; the chain gets nothing.
  *
- * In a JSON-RPC batch, a connection fault (the first two, and the HTTP statuses) affects the whole batch.
+ * In a JSON-RPC batch, a connection fault (`drop-reply`, `refuse`, `429` or `500`) affects the whole batch.
  */
 type Fault = (typeof faults)[number] | Lie
 
@@ -62,7 +62,7 @@ type RandomFaults = {
 export type ChaosRpcOptions = {
   /** The JSON-RPC node behind the proxy. */
   target: string
-  /** Milliseconds by which the fault `delay` delays a reply. Default 500. */
+  /** Milliseconds by which the fault `delay` delays a call. Default 500. */
   delayMs?: number
   /** Number of blocks by which `stale-head` lags behind. Default 3. */
   staleBlocks?: number

@@ -13,8 +13,8 @@ import { type KeeperStack, walletAccount } from './keeperStack.ts'
 import { randomHex } from './usdc.ts'
 
 /**
- * Opens a settler without a database, with wallet 5, until the test ends. The settler reads the queue of a gateway of
- * the stack.
+ * Opens a settler without a database, with wallet 5, until the test ends. The settler reads the queue from a
+ * gateway on the stack's database.
  */
 export async function openIndependentSettler(
   stack: KeeperStack,

@@ -10,7 +10,7 @@ export const root = fileURLToPath(new URL('../../', import.meta.url))
 
 export type RunningCommand = {
   child: ChildProcess
-  /** Everything written so far to both streams. */
+  /** Everything that the command has written to stdout and stderr so far. */
   output: () => string
   stdout: () => string
   /** Resolves with the first line that matches. */

@@ -75,8 +75,8 @@ export type MarketOptions = {
 }
 
 /**
- * Opens a gateway with its own clock, which starts on a separate day, and counts what attackers gain. Credit, tab store and
- * ledger are real. Only the chain is simulated: each wallet has all the USDC that it needs, until a tab fails.
+ * Opens a gateway, and counts what attackers gain. The gateway's clock starts on a day that no other market uses. Credit, tab store
+ * and ledger are real. Only the chain is simulated: each wallet has all the USDC that it needs, until a tab fails.
  */
 export function openMarket({
   sql,

@@ -9,7 +9,7 @@ import {
 } from '@tollkeeper/sdk/protocol/tabRule'
 import vectors from '../vectors/tabRule.json' with { type: 'json' }
 
-// Plays steps on a tab by the rules of sdk/src/protocol, and reads its vectors.
+// Plays steps on a tab by the rules in sdk/src/protocol/tabRule.ts, and reads the test vectors of these rules.
 
 export type TabStep =
   | { accept: TabPurchase }

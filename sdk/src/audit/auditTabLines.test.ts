@@ -253,7 +253,7 @@ describe('a dishonest gateway', () => {
     expect(judge(given).tabLines.every(({ reconciled }) => reconciled)).toBe(false)
   })
 
-  test('behavior: is not suspected if an honest tab line is audited twice or was signed again; the tab line then counts once', () => {
+  test('behavior: an honest gateway is not suspected if a tab line is audited twice or was signed again, and the tab line counts once', () => {
     const { tabLines, counted } = judge({ lines: [tabLine, tabLine, again], receipts })
     expect(tabLines.map(({ state }) => state)).toEqual(['settled', 'settled', 'settled'])
     expect(sumByProvider([], counted)).toMatchObject([

@@ -165,7 +165,7 @@ describe('judge', () => {
       undefined,
     ],
     [
-      'is missing if the other authorization has expired',
+      'is missing if only one authorization was used, and the other has expired',
       {},
       [used(0)],
       { head: { number: 100n, time: 2000n } },
@@ -173,7 +173,7 @@ describe('judge', () => {
       'expired',
     ],
     [
-      'is pending a second before the other authorization expires',
+      'is pending if only one authorization was used, a second before the other expires',
       {},
       [used(0)],
       { head: { number: 100n, time: 1999n } },

@@ -111,8 +111,8 @@ export function isOfWholeTab({ tab, split, authorizations: [{ to }] }: ReceiptCl
 }
 
 /**
- * Judges a request on a tab. It is settled if and only if TabSettlement executed the tab's authorization, and if in that execution the request's
- * line had at least `lineNeed`, the platform was the receipt's, and the reward was at most the receipt's.
+ * Judges a request on a tab. The request is settled if and only if TabSettlement executed the tab's authorization, and in that execution the
+ * request's line had at least `lineNeed`, the platform was the receipt's, and the reward was at most the receipt's.
  */
 function judgeTab(
   { id, split }: ReceiptTab,

@@ -3,8 +3,8 @@ import { ProtocolError } from './errors.ts'
 import { isRecord } from './fields.ts'
 
 /**
- * A seller's decision before a request is paid. The middleware's `beforeAccept` returns it. A provider's hook, which the gateway calls, returns it as
- * JSON.
+ * A seller's decision whether and how to sell a request, made before the request is paid. The middleware's `beforeAccept` returns the decision. A
+ * provider's hook, which the gateway calls, returns the decision as JSON.
  *
  * - `accept`: sell at the normal price
  * - `refuse`: don't sell; the buyer sees the reason (up to 200 characters) and the seller's own code

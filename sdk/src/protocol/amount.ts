@@ -10,7 +10,7 @@ export const maxAmount = 2n ** 64n - 1n
 const decimalPattern = /^(0|[1-9]\d{0,13})(?:\.(\d+))?$/
 
 /**
- * Converts a decimal USDC amount to base units. A JSON number is converted by its shortest decimal form.
+ * Converts a decimal USDC amount to base units. A JSON number is converted from its shortest decimal form.
  *
  * Rejects signs, exponents, leading zeros and more than 6 decimals, so that no amount is rounded silently.
  *

@@ -103,8 +103,8 @@ const noSweep: Sweep = { factory: `0x${'0'.repeat(40)}`, gasLimit: 0n, splits: [
 /**
  * Returns the items that settle a payment: one item for both authorizations, or two items if the contract can't settle them together.
  *
- * The contract can't settle them together if their validity differs, if the fee's recipient differs from the batch's, or if the fee's nonce is 0,
- * because 0 represents the derived nonce.
+ * The contract can't settle them together if their payers or validity differ, if the fee's recipient isn't the batch's fee recipient, or if the fee's
+ * value or nonce is 0. On chain, a value of 0 represents a missing fee, and a nonce of 0 represents the derived nonce.
  *
  * @param authorization the provider's authorization, as {@link parsePayload} returns it.
  * @param fee the platform's authorization.
@@ -195,7 +195,7 @@ export function encodeSettle(
     const { authorization, fee } = item
     if (fee && !canShare(authorization, fee, batch.feeRecipient)) {
       throw new TypeError(
-        `Item ${position}: its fee has another payer, window or recipient, or no value or nonce`,
+        `Item ${position}: the fee must have the item's payer and validity, pay the batch's feeRecipient, and have a value and a nonce`,
       )
     }
     return encodePayment(item, indexOf(authorization.to), addSignature, keccak)

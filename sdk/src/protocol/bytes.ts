@@ -1,8 +1,8 @@
 import type { Hex } from 'viem'
 
 /*
- * Byte codecs for the most frequent steps of a verification. All of them are strict: a value has exactly one accepted spelling, so that no bit of a
- * signed text can change unnoticed.
+ * Byte codecs for the most frequent steps of a verification. `decodeBase64url` and `decodeEitherBase64` are strict: bytes have exactly one accepted
+ * spelling in base64url and one in base64, so that no bit of a signed text can change unnoticed.
  */
 
 const utf8 = new TextEncoder()

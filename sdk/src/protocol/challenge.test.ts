@@ -77,7 +77,7 @@ describe('parseChallenge', () => {
     expect(parseChallenge(body)).toEqual({ ...challenge, error: 'expired', code: 'macaroon_expired' })
   })
 
-  test('behavior: reads a challenge without our additional fields, and fills in a validity of one hour, the network’s domain and the assumed issuer', () => {
+  test('behavior: if our additional fields are missing, fills in a validity of one hour, the network’s domain and the assumed issuer', () => {
     const spare = JSON.parse(JSON.stringify(onlySpecFields(challenge)))
     const accepts = challenge.accepts.map((entry) => ({ ...entry, mimeType: '', maxTimeoutSeconds: 3_600 }))
     expect(parseChallenge(spare, challenge.issuer)).toEqual({ ...challenge, accepts })

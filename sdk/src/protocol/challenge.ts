@@ -70,7 +70,7 @@ export type ChallengeSeller = {
   listing?: string
 }
 
-/** The offer in a challenge to put the price on a tab. The other terms follow from the challenge's two entries. */
+/** The offer in a challenge to put the price on a tab. The tab's remaining terms follow from the challenge's two entries. */
 export type TabChallenge = {
   /** The recipients of the price on a tab, and their shares: 32 bytes in the packed form of `encodeSplit`. */
   split: Hex

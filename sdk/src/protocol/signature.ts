@@ -94,6 +94,6 @@ export function faultOfForm(signature: Hex): string | undefined {
   const { r, s, v } = splitSignature(signature)
   if (v !== 27 && v !== 28 && v !== 0 && v !== 1) return `its v is ${v}, expected 27 or 28 (or 0 or 1)`
   if (s > halfCurveOrder && s < curveOrder)
-    return 'its s is in the upper half of the curve’s order, expected the low s (EIP-2), with the other v'
+    return 'its s is in the upper half of the curve’s order, expected the low s (EIP-2) with the opposite v'
   return `its ${r > zeroWord && r < curveOrder ? 's' : 'r'} is not a number between 0 and the curve’s order`
 }

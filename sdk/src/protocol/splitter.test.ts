@@ -55,7 +55,7 @@ describe('splitterShares', () => {
     [1_000n, 1_000n, { providerShare: 0n, platformShare: 1n }],
     [50_001n, 2_501n, { providerShare: 47_500n, platformShare: 2_501n }],
   ])(
-    'args: returns exact shares for a price of %s with a fee of %s, which doesn’t follow our schedule',
+    'args: returns exact shares for a price of %s and a fee of %s that doesn’t follow our schedule',
     (price, fee, shares) => {
       expect(splitterShares(price, fee)).toEqual(shares)
     },

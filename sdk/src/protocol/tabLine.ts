@@ -64,7 +64,7 @@ export type TabLineClaims = {
     signedUsdc: string
     /** The part of the signed amount that the buyer owes for requests. After the settlement, the rest is the buyer's credit. */
     chargedUsdc: string
-    /** The amount that credit from earlier tabs paid. `totalUsdc + othersUsdc = chargedUsdc + creditUsdc`. */
+    /** The part of the sales that the buyer paid with credit from earlier tabs. `totalUsdc + othersUsdc = chargedUsdc + creditUsdc`. */
     creditUsdc: string
     /** Sales on this line by other providers that have the same wallet. */
     othersUsdc: string

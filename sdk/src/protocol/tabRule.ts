@@ -5,8 +5,8 @@ import { maxIdleTabLines, type TabPayment, type TabTerms } from './tab.ts'
 
 /*
  * The rule by which a gateway accepts requests on a tab (docs/tabs.md). Our gateway applies the same rule in its database
- * (packages/ledger/tabs/functions), and a test compares both. The caller must already have checked everything else: the state's signature, the offer
- * with its line and price, and the expiry.
+ * (packages/ledger/tabs/functions), and a test compares both implementations. The caller must already have checked everything else: the state's
+ * signature, the offer with its line and price, and the expiry.
  */
 
 /** The terms that all requests on a tab share. The first request determines them. */

@@ -60,7 +60,7 @@ test('default: uses the contract’s minimum gas if a batch states no gas reserv
   expect(decodeSettleTabs(calldata).batch).toEqual({ ...batch, tabGas: 0n, lineGas: 0n, payoutGas: 0n })
 })
 
-test('behavior: decodes the encoded tabs unchanged, and encodes each split once and the splits of a provider next to each other', () => {
+test('behavior: encoding stores each split once and a provider’s splits side by side, and decoding restores the tabs', () => {
   const hex = (length: number) =>
     fc
       .uint8Array({ minLength: length, maxLength: length })

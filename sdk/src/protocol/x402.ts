@@ -302,7 +302,7 @@ export function findReason(code: string): string | undefined {
 
 /** Returns x402's reason why a payment was refused (x402-specification-v2.md section 9). */
 export function reasonOf(code: ErrorCode, x402Version: 1 | 2): string {
-  // A client with a tab needs the exact reason, but the standard has no term for it.
+  // A client with a tab needs the exact reason. The standard has no term for it, so return our own code.
   if (/^tabs?_/.test(code)) return code
   const reason = reasons[code] ?? 'invalid_payload'
   return x402Version === 1 && reason === valueMismatch ? reason.replace('_mismatch', '') : reason

@@ -83,7 +83,7 @@ export function createPlayedChain(now: () => number) {
         },
       ])
     },
-    /** Replaces the newest blocks with others. Returns the dropped ones. */
+    /** Replaces the newest blocks with different blocks. Returns the replaced blocks. */
     reorg(depth: number): Block[] {
       const count = Math.min(depth, blocks.length - 1)
       const gone = blocks.slice(blocks.length - count)
