@@ -14,7 +14,7 @@ const challenge = (app: App, options: { key?: string; headers?: Record<string, s
   return call(app, 'GET', `/challenge?providerId=${providerId}&endpointId=${endpointId}`, options)
 }
 
-test('default: headers count the remaining requests down to 429 with Retry-After, and the count starts again in the next minute', async () => {
+test('default: headers count down the remaining requests; after that, the answer is 429 with Retry-After until the next minute begins', async () => {
   const app = gateway.another({ rateLimits })
   gateway.setNow(minute)
   const answers = []

@@ -51,7 +51,7 @@ async function verdict(json: unknown, on = gateway.another()) {
 }
 
 describe('an endpoint', () => {
-  test('behavior: two processes issue challenges with new terms within two seconds, and honor earlier challenges', async () => {
+  test('behavior: two processes issue challenges with changed terms within two seconds of the change, and honor earlier challenges', async () => {
     const shop = await openShop(app, '0.05')
     const processes = [gateway.another(), gateway.another()]
     const start = Date.now()

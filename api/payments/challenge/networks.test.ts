@@ -402,7 +402,7 @@ describe('a sandbox and production on the same path', () => {
     expect(body.accepts[0].resource).toBe('https://sandbox.example/forecast')
   })
 
-  test('error: a Host or X-Forwarded-Host of the sandbox selects neither its price nor its test money', async () => {
+  test('error: a Host or X-Forwarded-Host that names the sandbox selects neither the sandbox’s price nor test money', async () => {
     const sold = await sellBoth()
     const spoofed = 'https://sandbox.example/forecast'
     // If the site sets `publicUrl`, the request's host has no effect.
@@ -480,7 +480,7 @@ describe('a sandbox and production on the same path', () => {
     expect((await visit(sold, { publicUrl: 'https://api.example' })).status).toBe(409)
   })
 
-  test('behavior: a refused registration names the rule and the conflicting endpoint; an accepted one lists the endpoints of other hosts that share its paths', async () => {
+  test('behavior: a refused registration names the rule and the conflicting endpoint; an accepted registration lists the endpoints of other hosts that share its paths', async () => {
     const { provider, live, sandbox } = await sellBoth()
     const path = `/providers/${provider.providerId}/endpoints`
     const add = (url: string) =>

@@ -241,7 +241,7 @@ test('behavior: the balance must cover all refunds that the wallet has signed', 
   expect(await list(payments[refused] as Paid)).toMatchObject({ refundableUsdc: '50000', refunds: [] })
 })
 
-test('behavior: a contract wallet refunds by its contract’s signature (ERC-1271), not by its key’s', async () => {
+test('behavior: a refund from a contract wallet needs a signature that the contract accepts (ERC-1271); its key’s signature is refused', async () => {
   const paid = await paySettled()
   const contract = await gateway.buyer(50_000n)
   const json = { network: 'localhost', address: contract.address }

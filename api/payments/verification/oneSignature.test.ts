@@ -221,7 +221,7 @@ describe('one authorization for both parts', () => {
 })
 
 describe('the amount, the payee and the window', () => {
-  test('behavior: accepts an authorization that is valid for 5 minutes only while today’s gas allowance pays what the fee doesn’t cover; a longer validity is always accepted', async () => {
+  test('behavior: an authorization may be valid for just 5 minutes as long as today’s gas allowance pays what the fee doesn’t cover; a longer validity is always accepted', async () => {
     const payer = await gateway.buyer(1_000_000n)
     const pay = async (app: App, seconds: number) => {
       const validBefore = BigInt(Math.floor(Date.now() / 1000) + seconds)

@@ -28,7 +28,7 @@ test('behavior: if the answer to a commit is lost, the gateway finds out by itse
   expect(totals.map(({ total }) => total)).toEqual(Array(buyers).fill(50_000n))
 })
 
-test('behavior: if the gateway does not find out what was stored, the middleware asks until the gateway knows, and serves', async () => {
+test('behavior: if the gateway does not find out what was stored, the middleware asks until the gateway knows, and then serves the requests', async () => {
   const bodies = await signAll(buyers)
   const gate = await openGate(60_000)
   cutOff.proxy.loseAnswersTo(storing, 8)

@@ -212,7 +212,7 @@ describe('replay', () => {
 })
 
 describe('balance', () => {
-  test('behavior: if the balance is enough for one payment, accepts one of ten parallel payments, across two processes', async () => {
+  test('behavior: if the balance is enough for one payment, accepts only one of ten parallel payments, also across two processes', async () => {
     const payer = await gateway.buyer(50_000n)
     const bodies = await Promise.all(Array.from({ length: 10 }, () => signedBody(gateway, shop, payer)))
     const apps = [gateway.app, gateway.another()]
