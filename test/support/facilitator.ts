@@ -18,7 +18,7 @@ export function useFacilitator() {
     if (running === undefined) throw new Error('the keeper runs only during tests')
     return running
   }
-  /** Refers to the running keeper; each start creates another one. */
+  /** Passes calls on to the running keeper, because each start creates another keeper. */
   const keeper: Keeper = {
     get app() {
       return current().app

@@ -146,7 +146,7 @@ export async function moveMoney(
 }
 
 /**
- * Mines a block with a base fee of one gwei; a local chain's base fee falls with every nearly empty block.
+ * Mines a block with a base fee of one gwei, because a local chain's base fee falls with every nearly empty block.
  */
 export async function raiseBaseFee(stack: Pick<KeeperStack, 'chain'>): Promise<void> {
   await testClient(stack).setNextBlockBaseFeePerGas({ baseFeePerGas: 1_000_000_000n })

@@ -9,7 +9,7 @@ export type SignerProcessOptions = {
   /** The id of the only chain for which the signer signs. */
   chainId: number
   port: number
-  /** `clients`: SHA-256 fingerprints of the accepted certificates; without it, anyone may ask. */
+  /** `clients`: SHA-256 fingerprints of the accepted certificates. Without `clients`, anyone may request signatures. */
   tls?: { certFile: string; keyFile: string; clients?: string[] }
 }
 

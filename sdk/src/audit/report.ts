@@ -23,7 +23,7 @@ export type AuditReason =
   | 'waiting'
   /** missing: the authorization expired before it was used. */
   | 'expired'
-  /** missing: the receipt says that the payment settled. */
+  /** missing: the receipt says that the payment settled, but its authorization was not used on chain. */
   | 'said_to_be_settled'
   /** mismatch: the payer, recipient, amount or token differs from the receipt. */
   | 'payer'
