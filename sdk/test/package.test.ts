@@ -190,7 +190,7 @@ describe('the SDK bundled for a browser', () => {
   )
 })
 
-/** Reads the source files without TSDoc comments, whose examples run in Node and print. */
+/** Reads the source files without their TSDoc comments, because the examples in these comments may use Node's globals. */
 async function readSources(below: string): Promise<[file: string, code: string][]> {
   const names = await readdir(join(root, 'sdk/src', below), { recursive: true })
   const files = names.filter((name) => name.endsWith('.ts') && !name.endsWith('.test.ts'))
@@ -202,7 +202,7 @@ async function readSources(below: string): Promise<[file: string, code: string][
   )
 }
 
-test('behavior: the SDK uses Node’s globals only in the folder of the entry point files', async () => {
+test('behavior: the SDK uses Node’s globals only in the folder src/files', async () => {
   for (const [file, code] of await readSources('.')) {
     // This file checks whether there is a Buffer that supports base64url. The file's test also runs without such a Buffer.
     if (file === 'protocol/bytes.ts') continue

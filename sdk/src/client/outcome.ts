@@ -34,7 +34,7 @@ export function isUnclear({ status, headers }: Answer): boolean {
   )
 }
 
-/** Returns whether the payment is still being served, so that the response will be available later. */
+/** Returns whether the paid request is still being served, so that its response will be available later. */
 export function isServing({ status, headers }: Pick<Answer, 'status' | 'headers'>): boolean {
   return status === 409 && headers.get('retry-after') !== null
 }

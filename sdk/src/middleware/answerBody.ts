@@ -61,7 +61,7 @@ export async function followBody(
   })
 }
 
-/** Returns the same stream, and calls a function if the reader cancels before the end. */
+/** Returns a stream with the same content, and calls `onCancel` if its reader cancels before the end. */
 function noteCancel(body: Body, onCancel: () => void): Body {
   const reader = body.getReader()
   return new ReadableStream({
