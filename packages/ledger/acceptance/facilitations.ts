@@ -187,7 +187,7 @@ export async function readProgress(
       select t.hash, b.batch_id
       from batch_item i join batch b on b.id = i.batch_id join transaction t on t.batch_id = b.id
       where i.payment_id = p.id and not i.is_dropped and t.kind <> 'cancellation' and (t.broadcast_at is not null or t.mined_block is not null)
-        -- Ignore a batch that was closed without settling it: it doesn't concern the next attempt.
+        -- Ignore a batch that was closed without settling the payment, because that batch doesn't concern the next attempt.
         and (b.state <> 'closed' or q.payment_id is null or t.hash = h.tx_hash)
       order by t.hash = h.tx_hash desc nulls last, b.id desc, t.mined_block nulls last, t.max_fee_per_gas desc
       limit 1

@@ -9,7 +9,7 @@ import { type Exposure, readExposures } from './exposure.ts'
 /** Maximum unsettled amounts, in USDC base units; null if only the balance decides. */
 export type PayerCaps = {
   payer: bigint | null
-  /** For a payer that never settled a payment here. */
+  /** For a payer of whom no payment has ever settled. */
   newPayer: bigint | null
 }
 
@@ -175,7 +175,7 @@ export function createPayers(served: ServedNetwork, reads: Pick<ChainReads, 'rea
   return {
     /** Returns whether the account has code (a contract wallet, or an EIP-7702 delegation), at the last read of the chain. */
     hasCode: async (payer: Address) => (await states.get(payer)).hasCode,
-    /** @param seen the payer's state that was just read from the chain. Its balance counts if it is lower than the cached one. */
+    /** @param seen the payer's state that was just read from the chain. Its balance counts if it is lower than the cached balance. */
     async allowance(payer: Address, seen?: PayerState): Promise<Allowance> {
       const state = await stateOf(payer, seen)
       return toAllowance(
@@ -194,7 +194,7 @@ export function createPayers(served: ServedNetwork, reads: Pick<ChainReads, 'rea
       )
       return toAllowance(standing, state, options)
     },
-    /** Removes the payer's allowance from the cache, because one of its payments was voided here. */
+    /** Removes the payer's allowance from the cache, because this process voided one of its payments. */
     forget: (payer: Address) => standings.delete(payer),
   }
 }

@@ -12,7 +12,7 @@ export type RefundOf = { paymentId: string; number: number; providerId: string }
 /**
  * Stores a refund and reserves its wallet's balance for it.
  *
- * The total of a payment's refunds can't exceed the paid amount: a constraint rejects the excess, even if the sum here is wrong.
+ * The total of a payment's refunds can't exceed the paid amount: a database constraint rejects any excess, even if this function's sum is wrong.
  *
  * @throws {BaseError} `refund_exceeds_payment`; and the errors of {@link Accept} for the wallet.
  */

@@ -75,7 +75,7 @@ export async function claimPayments(
               and h.valid_before > extract(epoch from ${now}::timestamptz) + ${settleMarginSeconds})
             and not bool_or(h.half = 0 and h.state in ('cancelled', 'foreign_use'))
           from ${halves(sql)} h where h.payment_id = w.id
-        -- Skip a payment without signatures, which a deep reorg may have reopened after they were deleted: it would stop its whole batch.
+        -- Skip a payment without signatures, because it would stop its whole batch. A deep reorg may reopen a payment whose signatures were deleted.
         ) and exists (select from presentation s where s.payment_id = w.id) as settleable
       from wanted w
       ${payerOf(sql, { chainId: lease.chainId, token }, sql`w.payer`)}

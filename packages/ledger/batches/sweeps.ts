@@ -42,8 +42,8 @@ type SplitterRow = SplitterTerms & {
 const mostOthers = 20
 
 /**
- * Counts each platform's splitters that are due: a payment has waited in them for too long, or an earlier batch had no room for them. Stops counting
- * at the maximum that a batch sweeps.
+ * Counts each platform's splitters that are due, because a payment has waited in them for too long or an earlier batch had no room for them. Stops
+ * counting at the maximum that a batch sweeps.
  */
 export async function countWaitingSplitters(
   sql: Queryable,

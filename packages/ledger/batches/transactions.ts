@@ -188,7 +188,7 @@ export async function markUnmined(sql: Queryable, batchId: bigint): Promise<void
       from batch_item i left join queue q on q.payment_id = i.payment_id
       where i.batch_id = ${batchId} and i.gas is not null
     ), returned as (
-      -- A payment that drew again since then no longer has this amount in its reservation.
+      -- If a payment has drawn gas money again since then, its reservation no longer contains this amount.
       update queue q set gas_spent = greatest(0, q.gas_spent - item.gas),
         gas_reserved = case when is_in_it then q.gas_reserved else q.gas_reserved - item.gas end
       from item

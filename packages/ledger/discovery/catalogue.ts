@@ -200,7 +200,7 @@ function createAccepts(
   }
 }
 
-/** Sorts listings by how many of the query's words they contain. Listings with equally many keep their order. */
+/** Sorts listings by how many of the query's words they contain. Listings with equally many of these words keep their order. */
 function rankByWords(entries: readonly Entry[], query: string): Entry[] {
   const words = [...new Set(query.toLowerCase().match(/[\p{L}\p{N}]+/gu) ?? [])].slice(0, maxWords)
   const counted = entries.map((entry) => ({

@@ -131,10 +131,10 @@ export async function listDeclaration(sql: Queryable, declaration: Declaration):
       ${description}, ${mimeType}, ${serviceName}, ${tags as string[]}::text[], ${iconUrl}, ${sql.json(bazaar as never)}
     where exists (select from declared_resource where md5(resource) = md5(${resource}) and chain_id = ${chainId} and pay_to = ${payTo})
       or (select count(*) from declared_resource where pay_to = ${payTo}) < ${maxOfWallet}
-    -- Once the resource's own 402 has been read, keep its values: the buyer may have changed those in the payment.
+    -- Once the resource's own 402 has been read, keep the values of the 402, because the buyer may have changed the values in the payment.
     on conflict (md5(resource), chain_id, pay_to) do update set
       provider_id = coalesce(excluded.provider_id, d.provider_id), settled_at = now(), ${updates(sql)},
-      -- If the payment differs, the 402 may have changed, so it is read again soon.
+      -- If the values in the payment differ, the 402 may have changed, so read the 402 again soon.
       next_check_at = case when d.proven_at is not null and (d.amount, d.description, d.bazaar)
           is distinct from (excluded.amount, excluded.description, excluded.bazaar)
         then least(d.next_check_at, greatest(now(), d.checked_at + ${rereadSeconds} * interval '1 second')) else d.next_check_at end

@@ -117,7 +117,7 @@ export async function readListings(sql: Queryable, now: Date): Promise<Listing[]
         group by 1, 2
       ) r
     ), buyers as (
-      -- The buyers and fees of the listing alone, like its payments.
+      -- Counts the buyers of each endpoint. The row without an endpoint counts the buyers of all the provider's declared resources together.
       select s.id, r.* from sellers s cross join lateral (
         select endpoint_id, count(distinct payer)::int as count from payer_revenue
         where provider_id = s.id and period = 'day' and starts_at >= ${since} and settled_net > 0

@@ -108,7 +108,7 @@ export async function recordEvents(
     ), block as (
       insert into recorded_block (chain_id, number, hash, time)
       select distinct ${chainId}::integer, number, hash, time from ours order by number
-      -- New events in a block must be checked and notified, even if the block was already confirmed.
+      -- The payments of new events must be checked, and their providers notified, even if the block was already confirmed.
       on conflict (chain_id, number, hash) do update set looked = 0, confirmed_at = null
       returning id, hash
     )
@@ -615,7 +615,7 @@ export async function readExplained(sql: Queryable, chainId: number, limit: numb
         select from authorization_event e where e.payment_id = a.payment_id and e.half = a.half
       )
     )
-    -- Failed look-ups come last.
+    -- Look-ups that failed were postponed, so they come last.
     order by l.look_at limit ${limit}`
   return rows.map(({ id }) => id)
 }

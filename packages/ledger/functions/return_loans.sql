@@ -1,5 +1,5 @@
--- Returns the loans of tabs to the budgets they came from, once the tabs have settled completely and that is final. Loans of failed tabs stay
--- drawn, because that money is lost. So on each day, lost and outstanding loans together never exceed the budget. A reorg of final blocks
+-- Returns the loans of tabs to the budgets they came from, once the tabs have settled completely and their results are final. Loans of failed
+-- tabs stay drawn, because that money is lost. So on each day, lost and outstanding loans together never exceed the budget. A reorg of final blocks
 -- doesn't draw returned loans again.
 --
 -- Budgets are locked in the order of their days, so that concurrent calls can't deadlock.

@@ -126,7 +126,7 @@ export async function bookGas(
       ) cost
       where gas_drawer is not null
     ), noted as (
-      -- A reorg reverts this.
+      -- Note what was added, so that a reorg can revert it (markUnmined).
       update batch_item i set gas = booked.added, gas_drawer = booked.gas_drawer, gas_day = booked.gas_day from booked
       where i.batch_id = ${batchId} and i.payment_id = booked.payment_id
     ), kept as (

@@ -4,8 +4,8 @@ import { type QueuedPayment, type QueueGroup, type QueueScope, queuedColumns } f
 import { endIsolation, isIsolated, isolatePayments, isUnbatched } from './stages.ts'
 
 // A payer whose payment passes the simulation and fails when it is mined may have deceived the simulation. We limit the cost by counting
-// failures, without detecting deception. After the first such failure, the payer's payments settle separately, one at a time. After the second, none
-// is attempted.
+// failures, without detecting deception. After the first such failure, the payer's payments settle separately, one at a time. After the second such
+// failure, none of them is attempted.
 
 /** Once payments of a payer have failed in this many of our transactions, all its waiting payments fail without being sent. */
 const mostMinedFailures = 2
@@ -132,7 +132,7 @@ export async function readIsolated(
     ) q
     join payment p on p.id = q.payment_id
     where q.mined_failures = 0 or q.place = 1
-    -- Payments that were last in their batch had the fewest effective attempts.
+    -- Try the newest payments first, because they came last in their batches and so have been tried least.
     order by q.mined_failures, case when q.mined_failures = 0 then q.accepted_at end desc, q.accepted_at, q.payment_id
     limit ${limit}`
 }

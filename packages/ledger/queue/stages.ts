@@ -99,7 +99,7 @@ export function isIsolated(sql: Queryable) {
   return sql`q.stage = 'isolated'`
 }
 
-/** Returns the assignments by which larger statements change the stage. Each is an arrow in the diagram. */
+/** Returns the assignments by which larger statements change the stage. Each assignment is an arrow in the diagram. */
 export function moves(sql: Queryable) {
   return {
     toWaiting: sql`stage = 'waiting', next_at = null`,
@@ -163,7 +163,8 @@ export function isRetryDue(sql: Queryable, now: Date) {
  * - `status`: the `payment_status` of the API; null for a payment that is only reserved, since it isn't shown
  * - `stage`: of the queue; null if the payment has a result
  * - `attempts`, `next_attempt_at`, `failure_code`, `failed_at`, `voided_at`
- * - `held_by`: why it waits for gas, `gas_price` if gas is too expensive on its whole network; null if it doesn't wait
+ * - `held_by`: why it waits for cheaper gas: `gas_price` if gas is too expensive on the whole network, otherwise one of {@link holdReasons}; null if
+ *   it doesn't wait
  * - the columns of {@link bothHalves}
  *
  * The record of the chain takes precedence over our own tables, because money that moved can't be undone.

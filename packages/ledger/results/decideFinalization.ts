@@ -28,12 +28,12 @@ export type ChainFacts = {
  * The next step for a payment.
  *
  * - `leave`: nothing for now
- * - `spend`: no part of it is left to settle, but a reorg may still change that; it leaves the queue, and is finalized or reopened later
+ * - `spend`: no part of it is left to settle, but a reorg may still change that. It leaves the queue, and is finalized or reopened later
  * - `reopen`: a reorg reverted a half, which is to be settled again
  * - `fail`: its provider won't be paid and is notified
- * - `finalize`: no part of it can move any more, and the parts that moved are final; `code` is the reason for a missing fee
- * - `unvoid`: the provider voided it but settled its half: it counts again, and its fee is owed
- * - `wipe`: it was voided and can no longer be settled: it is finalized, and its signatures are deleted
+ * - `finalize`: no part of it can move any more, and the parts that moved are final. `code` is the reason for a missing fee
+ * - `unvoid`: the provider voided the payment but settled the provider's half, so the payment counts again and its fee is owed
+ * - `wipe`: it was voided and can no longer be settled, so it is finalized and its signatures are deleted
  *
  * `ifUnused`: the step applies only if a query to the chain shows that the open halves are unused. They have expired, so they stay unused.
  */

@@ -192,7 +192,7 @@ export async function readUndone(
     join payment_result o on o.payment_id = e.payment_id
     join payment p on p.id = o.payment_id
     where b.chain_id = ${chainId} and b.hash = any(${[...blockHashes]}::text[]) and o.kind <> 'voided'
-      -- Callers of the submission or of the facilitator have already received the failure as their answer.
+      -- Payments of these two sources stay failed, because their callers have already received the failure as their answer.
       and (o.final_at is not null or (${isExcused} and p.source not in ('submission', 'facilitator')))`
   return {
     reopened: rows.flatMap(({ id, isReopened }) => (isReopened ? id : [])),

@@ -88,7 +88,7 @@ export async function notifyReverted(
   await sql`
     insert into outbox (event, provider_id, payment_id, tx_hash, occurrence, data)
     select replace(o.event, '.settled', '.reverted'), o.provider_id, o.payment_id, o.tx_hash, o.occurrence,
-      -- Identify the reverted item as the earlier event did: by the payment and number of a refund, or by the tab.
+      -- Identify the reverted item in the same way as the earlier event: by the payment and number of a refund, or by the tab.
       jsonb_build_object('network', ${network}::text) || coalesce((
         select jsonb_object_agg(key, value) from jsonb_each(o.data) where key in ('paymentId', 'number', 'tabId')
       ), '{}')
@@ -99,8 +99,8 @@ export async function notifyReverted(
 }
 
 /**
- * Writes `batch.confirmed` to each provider with payments in a batch of a confirmed block in (after, upTo], or with sales on
- * a tab that settled in it; each request on the tab counts as one payment.
+ * Writes `batch.confirmed` to each provider with payments, or with sales on tabs, in a batch of a confirmed block in (after, upTo]. Each request on
+ * a tab counts as one payment.
  *
  * If a reorg moved a batch to another block, providers are notified again when that block is confirmed.
  */
@@ -120,7 +120,7 @@ export async function notifyBatches(
             where n.chain_id = b.chain_id and n.tx_hash = s.tx_hash and n.log_index = s.log_index
               and n.block_hash = b.hash
           )
-        -- Keep this subquery first: a plan that joins the payments earlier would read those of every notified batch.
+        -- Keep this subquery first: a plan that joins the payments earlier would read the payments of every notified batch.
         offset 0
       ) batch
       join authorization_event e on e.block_id = batch.block_id and ${hasMoved(sql)} and e.tx_hash = batch.tx_hash

@@ -233,8 +233,8 @@ async function followReorgs(recording: Recording, state: RecordState): Promise<b
 }
 
 /**
- * Finds confirmed blocks that were dropped by a reorg deeper than our finality. If the newest confirmed block is still on the chain, so are all
- * others.
+ * Finds confirmed blocks that were dropped by a reorg deeper than our finality. If the newest confirmed block is still on the chain, so are
+ * all earlier blocks.
  *
  * @param stood the highest block that is known to be on the chain. So all blocks before it are also on the chain.
  * @returns null if the queried node is too far behind to show this.
@@ -401,8 +401,8 @@ async function askAbout<Item>(items: readonly Item[], ask: (item: Item) => Promi
 }
 
 /**
- * Looks up when the blocks of batches were confirmed, if these blocks are already final. A new record begins with such batches, which may be old.
- * Because their `confirmedAt` is set, no one is notified about them.
+ * Looks up when the blocks of batches were confirmed, if these blocks are already final. A new record begins with such batches. Because
+ * their `confirmedAt` is set, no one is notified about them.
  */
 async function confirmOld(
   { served, confirmations }: Recording,

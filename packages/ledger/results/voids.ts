@@ -77,8 +77,8 @@ export type VoidedHalf = { paymentId: string; from: Address; nonce: Hex }
 const graceSeconds = 600
 
 /**
- * Reads the authorizations to the provider that belong to voided payments and are open in the record. The caller checks them on chain, because anyone
- * who saw the signatures could settle them.
+ * Reads the provider's halves of voided payments, if these halves are open in the record. The caller checks them on chain, because anyone who saw the
+ * signatures could settle them.
  *
  * @param page.after if given, reads the payments with the next ids after this id; otherwise, reads the most valuable payments.
  */

@@ -139,7 +139,8 @@ function mayMove(sql: Queryable, half: 0 | 1, now: Date) {
  *
  * Columns: the wallet's `wallet_id`; those of the queue's row; `part`, the amount that the wallet receives; and `payments`, the number of
  * payments that the row counts as. The wallet's triggers count `counted_part`, `counted_payments` and `counted_whole`, which is the total
- * that the buyer pays. These three are 0 for sales on tabs: when a tab settles depends on all tabs, so only its time counts here.
+ * that the buyer pays. These three are 0 for sales on tabs, because the triggers count tabs together and not by wallet. Only the waiting time of such
+ * a sale counts for the wallet.
  *
  * @param wallets a subquery with the columns `wallet_id`, `chain_id`, `token` and `address`.
  */

@@ -43,8 +43,8 @@ export type CloseReason =
   | 'authorization_used'
 
 /**
- * Maximum number of tabs that one update closes. After a night without processes very many are due, and a single update of all of them
- * would exceed the statement's time limit, be rolled back, and be retried forever.
+ * Maximum number of tabs that one update closes. If no process ran for a night, very many tabs are due. A single update of all of them would exceed
+ * the statement's time limit, be rolled back, and be retried forever.
  */
 export const closedAtOnce = 1_000
 
@@ -97,8 +97,8 @@ function dueTabs(
   return sql`
     select payer, id, payer || id as key, case
       when expires_at < ${Math.ceil((now.getTime() + expiryLeadMs) / 1000)}::bigint then 'expiring'
-      -- A tab that is too small to settle waits for more purchases. A tab without charges doesn't wait: it has nothing to lose, and other
-      -- tabs may need its credit.
+      -- A tab that is too small to settle waits for more purchases. A tab without charges doesn't wait, because it has nothing to lose and
+      -- other tabs may need its credit.
       when charged > 0 and charged < least then null
       when charged >= ${amount} then 'amount'
       when requests >= ${requests} then 'count'
@@ -109,7 +109,7 @@ function dueTabs(
     from (
       select o.payer, o.id, o.requests, o.expires_at, o.used_at, o.opened_at, o.credit, bought.charged,
         case when bought.charged between 1 and o.reserved - o.lent then ${earnedTimes}::integer else 1 end as times,
-        -- The same computation as leastTabAmount. On a network that isn't served any more, nothing can settle.
+        -- This must compute the same minimum as leastTabAmount. On a network that isn't served any more, no tab can settle.
         coalesce(minimum + minimum * greatest(0, cardinality(o.charged) - 1) / 5, 9223372036854775807) as least
       from tabs.tab o
       cross join lateral (select sum(greatest(one, 0)) as charged from unnest(o.charged) one) bought
@@ -139,8 +139,8 @@ export type ClosingTab = {
 }
 
 /**
- * Returns when and why a tab will be closed if there are no further purchases. The result agrees with {@link closeDueTabs}, which closes it
- * soon after that time.
+ * Returns when and why a tab will be closed if there are no further purchases. The result agrees with {@link closeDueTabs}, which closes the
+ * tab soon after that time.
  */
 export function closingTimeOf(
   { chainId, openedAt, usedAt, expiresAt, requests, charged, lines, reserved, lent, credit }: ClosingTab,

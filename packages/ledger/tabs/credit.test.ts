@@ -48,7 +48,7 @@ test('behavior: wallets that never paid gain at most the budget of each day, reg
   for (let day = 0; day < 2; day++) {
     const refusals = await takeAll(market, wallets(12))
     expect(new Set(refusals)).toEqual(new Set(['tab_limit_exceeded']))
-    // On the second day, one price of the budget was already lent to the newcomer, so the others gain less.
+    // On the second day, one price of the budget was already lent to the newcomer, so the twelve new wallets gain less.
     expect(market.sums.lost).toBe(day === 0 ? 5_000_000n : 9_750_000n)
     const tab = market.openTab(newcomer)
     await expect(market.buy(tab, price)).rejects.toMatchObject({ code: 'tab_limit_exceeded' })

@@ -119,7 +119,7 @@ export type TabRequest = TabKey & {
   signature: Hex
 }
 
-/** The result of a changed charge. `over`: more than the price or than the signed amount. */
+/** The result of changing a charge. `over`: the new charge would exceed the price or the signed amount. */
 export type Charged = 'charged' | 'closed' | 'over'
 
 export type TabStore = ReturnType<typeof createTabStore>

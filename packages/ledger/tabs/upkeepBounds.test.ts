@@ -5,7 +5,7 @@ import { openTabUpkeep } from '../../../test/support/tabUpkeep.ts'
 import { useGateway, useShop } from '../../../test/support/useGateway.ts'
 import { closedAtOnce } from './closeTabs.ts'
 
-// After a night without processes, upkeep catches up in bounded steps. A part that fails doesn't prevent the others.
+// If no process ran for a night, upkeep catches up in bounded steps. A part that fails doesn't prevent the others.
 
 const gateway = useGateway()
 const shop = useShop(gateway)
