@@ -68,7 +68,10 @@ export type PaidResponse<Data = unknown> = {
    * the gateway signed for this payment, never from other data that a provider sends.
    */
   paymentTxHash: Hash | undefined
-  /** Id of the payment, from `receipt`. Undefined if the gateway didn't sign `receipt` for this payment, or if its keys couldn't be fetched. */
+  /**
+   * Id of the payment, from `receipt`. Undefined if the gateway didn't sign `receipt` for this payment, or if the gateway's keys couldn't be
+   * fetched.
+   */
   paymentId: string | undefined
   /** The signed payment. Undefined if the request was free. */
   payment: SignedPayment | undefined

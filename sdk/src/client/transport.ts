@@ -160,7 +160,7 @@ export function toNetworkError(error: unknown, url: string, deadline: Deadline):
   return new NetworkError(url, { cause: error, ...sent(deadline) })
 }
 
-/** Returns a timeout error at the deadline. If the caller aborted, returns the caller's reason or, once a payment was sent, an error with it. */
+/** Returns a timeout error at the deadline. If the caller aborted, returns an error with the sent payment or, without one, the caller's reason. */
 function abortError(deadline: Deadline): unknown {
   const { timeoutMs, timer, signal, payment } = deadline
   const { reason } = signal

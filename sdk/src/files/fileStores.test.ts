@@ -186,7 +186,7 @@ describe('the folder', () => {
 })
 
 describe('the lock', () => {
-  test('allows the folder to be opened only once at a time, by the same process or by several', async () => {
+  test('prevents the folder from being opened again, by the same process or another process, until it is closed', async () => {
     const first = await createFileStores(folder)
     await expect(createFileStores(folder)).rejects.toMatchObject({ code: 'store_in_use' })
     const other = run(`console.log(await createFileStores(folder).catch(({ code }) => code))`)

@@ -1,7 +1,7 @@
 /** Keeps a process alive for work after the response, in runtimes that would otherwise end it. */
 export type WaitUntil = (work: Promise<unknown>) => void
 
-/** Maximum number of verifications to retry in the background, and also the maximum number of voids. Beyond the maximum, the oldest is forgotten. */
+/** Maximum number of verifications, and separately of voids, that are retried in the background. If there are more, the oldest is forgotten. */
 export const maxOpen = 1_000
 
 /** Delays in ms before the first retries, after the gateway gave no definite response. */

@@ -8,9 +8,9 @@ export type RangeLength = {
   accept: (length: bigint) => void
 }
 
-/** Number of full ranges that the node must accept before a longer range is tried. */
+/** Number of full ranges that the node must accept before a longer range is tried. Each failed attempt doubles the number. */
 const firstPatience = 8
-/** Upper limit for that number. The number starts at {@link firstPatience}, and doubles with each failed attempt to use a longer range. */
+/** The number isn't doubled beyond this limit. */
 const mostPatience = 1_024
 
 /**
