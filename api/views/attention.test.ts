@@ -44,7 +44,7 @@ test('behavior: a provider without problems gets empty lists, even if other prov
   expect((await look(gateway.app, other)).failed).toEqual({ ...nothing, payments: 1, net_usdc: '0.047500' })
 })
 
-test('behavior: payments that failed this week and payments that are retried are counted once each', async () => {
+test('behavior: counts each payment once that failed this week or is retried', async () => {
   const [failed, old, retried] = [
     await seed(),
     await seed({ acceptedAt: new Date(Date.now() - 8 * 86_400_000) }),
@@ -70,7 +70,7 @@ test('behavior: at most a hundred failures are counted, and the answer says whet
   expect(failed).toMatchObject({ payments: 100, isMore: true })
 })
 
-test('behavior: a webhook whose newest messages failed, that answered 410, or whose secret was rotated is listed with the reason', async () => {
+test('behavior: lists a webhook with the reason if its newest messages failed, it answered 410, or its secret was rotated', async () => {
   const { database } = gateway
   const add = async (path: string) => {
     const json = { url: `http://127.0.0.1:9/${path}` }
@@ -111,7 +111,7 @@ test('behavior: a webhook whose newest messages failed, that answered 410, or wh
   expect((await look()).webhooks).toHaveLength(2)
 })
 
-test('behavior: an endpoint on sale whose URL does not ask for the payment is listed', async () => {
+test('behavior: lists an endpoint on sale if its URL does not ask for the payment', async () => {
   const { database } = gateway
   await database`
     insert into endpoint_proof (endpoint_id, url, pay_to, checked_at, finding, finding_code)

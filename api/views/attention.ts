@@ -50,7 +50,9 @@ export const attention = z
             .nullable()
             .openapi({ description: 'When it was disabled because its receiver answered 410' }),
           undelivered: z.int(),
-          ofLast: z.int().openapi({ description: 'Number of its newest messages that were read' }),
+          ofLast: z.int().openapi({
+            description: 'Number of the webhook’s newest messages among which `undelivered` was counted',
+          }),
           failure: z.string().nullable().openapi({ description: 'Why the newest failed attempt failed' }),
           previousSecretExpiresAt: wire.isoTime.nullable(),
         }),
@@ -102,7 +104,7 @@ export const attention = z
         }),
       )
       .openapi({
-        description: 'Rest of the operator’s gas allowance for refunds today (UTC)',
+        description: 'What is left of the operator’s gas allowance for today’s refunds (UTC)',
       }),
   })
   .openapi('Attention')

@@ -186,7 +186,7 @@ test('behavior: writes the same lines as CSV, with totals at the end and without
   ])
 })
 
-test('behavior: the book is final once the month has ended and its lines can no longer change, and stays the same afterwards', async () => {
+test('behavior: the book becomes final once the month has ended and none of its lines can change, and then stays the same', async () => {
   await seedMonth()
   const { database } = gateway
   const stateOf = async (month: string) => (await get(`/bookkeeping?month=${month}`)).body.state

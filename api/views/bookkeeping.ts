@@ -68,7 +68,7 @@ const bookkeepingLine = z
     testnet: wire.testnet,
     asset: wire.addressOut.nullable(),
     transaction: wire.hashOut.nullable().openapi({
-      description: 'Null: a credit from an earlier tab paid for it',
+      description: 'Null: there is none, because a credit from an earlier tab paid for the sale',
     }),
     gross: decimal,
     fee: decimal,

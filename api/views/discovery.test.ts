@@ -64,7 +64,7 @@ describe('listings', () => {
     expect(await search('atlantic')).toEqual([])
   })
 
-  test('behavior: endpoint, provider and operator can each turn listing off; a disabled endpoint isn’t listed', async () => {
+  test('behavior: does not list an endpoint if the endpoint’s, the provider’s or the operator’s setting turns listing off, or if the endpoint is disabled', async () => {
     const shop = await openShop(gateway.app)
     await describeShop(shop, { description: 'Zeppelin schedules' })
     for (const [path, off, on] of [
@@ -90,7 +90,7 @@ describe('listings', () => {
     expect((await fetchChallenge(gateway.another(), shop)).discovery).toBeDefined()
   })
 
-  test('behavior: the list is ranked by settled fees, then by buyers; its figures equal the stored sums', async () => {
+  test('behavior: ranks listings by settled fees, then by number of buyers, and shows the stored sums', async () => {
     const [free, busy, expensive] = [
       await openShop(gateway.app),
       await openShop(gateway.app),
@@ -214,7 +214,7 @@ describe('listings', () => {
 })
 
 describe('descriptions', () => {
-  test('default: schemas and examples are returned, appear in the challenge’s extension, and follow changes', async () => {
+  test('default: returns an endpoint’s schemas and examples, and includes them and the provider’s changed fields in the challenge’s extension', async () => {
     const shop = await openShop(gateway.app)
     expect(await describeShop(shop, shown)).toMatchObject({ status: 200, body: shown })
     await change(shop, '', {
@@ -299,7 +299,7 @@ describe('descriptions', () => {
     expect([status, JSON.stringify(body)]).toEqual([422, expect.stringContaining(said)])
   })
 
-  test('behavior: lists a tool with its server’s URL, and rejects a server’s URL for other endpoints', async () => {
+  test('behavior: lists a tool with its server’s URL, and rejects a server’s URL for an endpoint that is not a tool', async () => {
     const shop = await openShop(gateway.app)
     const tool = { url: 'mcp://tool/lookup', description: 'Lichen lookup' }
     const serverUrl = 'https://tools.example/mcp'

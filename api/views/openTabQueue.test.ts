@@ -68,7 +68,7 @@ describe('createOpenTabQueues', () => {
     return { clock, reads, of }
   }
 
-  test('default: each wallet gets its part, and a due tab settles now', async () => {
+  test('default: returns each wallet’s own part, and the current time as the settlement time of a due tab', async () => {
     const { reads, of } = openQueues()
     const answers = Promise.all([of(provider), of(platform, 1), of(stranger), of(provider, 1)])
     reads[0]?.resolve([{ ...line, openedAt: ago(61) }])

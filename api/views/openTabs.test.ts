@@ -298,7 +298,7 @@ describe('GET /payments/{paymentId} and GET /receipts/{id}', () => {
     })
   })
 
-  test('behavior: a payment of a tab that settled nothing keeps its status after the tab is deleted from the tab store', async () => {
+  test('behavior: a tab’s failed or voided payment keeps its status after the tab is deleted from the tab store', async () => {
     const [small, free] = [await openedTab(), await openedTab()]
     const { paymentId } = (await small.buy(cheap)).body
     const voided = (await free.buy(cheap)).body.paymentId

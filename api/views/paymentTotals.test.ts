@@ -157,7 +157,7 @@ const narrow: [filter: string, query: () => string][] = [
 ]
 
 describe('GET /providers/{id}/payments/totals', () => {
-  test.each(narrow)('behavior: equals the sum of the CSV for %s', async (_, query) => {
+  test.each(narrow)('behavior: the totals equal the sums of the CSV’s lines for %s', async (_, query) => {
     for (const of of [shop, other])
       expect(await totalsOf(query(), of)).toEqual({
         ...(await sumCsv(query(), of)),
@@ -166,7 +166,7 @@ describe('GET /providers/{id}/payments/totals', () => {
       })
   })
 
-  test('behavior: sums everything without a filter', async () => {
+  test('behavior: sums all payments if there is no filter', async () => {
     expect((await get('/payments/totals')).body).toMatchObject({
       totals: [
         {

@@ -163,7 +163,7 @@ describe('payments', () => {
     await expectEach()
   })
 
-  test('behavior: a month’s list contains its first instant and not the next month’s', async () => {
+  test('behavior: a month’s list contains the month’s first instant, but not the next month’s first instant', async () => {
     const payments = await seedBoth()
     const { providerId } = provider
     for (const [index, period] of months.entries()) {

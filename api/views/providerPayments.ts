@@ -43,7 +43,8 @@ const paymentsQuery = paymentFilters.extend({
   }),
   max_usdc: amountFilter.openapi({ type: 'string', example: '5' }),
   format: z.enum(['json', 'csv']).default('json').openapi({
-    description: '`csv`: all pages starting at the cursor, in the columns of the statement',
+    description:
+      '`csv` returns all payments after the cursor, not only a page, in the columns of the statement',
   }),
   status: z.enum(paymentStatuses).optional(),
   tx_hash: wire.txHash

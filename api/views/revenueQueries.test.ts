@@ -222,7 +222,7 @@ test('behavior: lists top payers, whether their payments are in the sums or not'
   expect(first?.payer).toBe(big.payer)
 })
 
-test('args: lists top payers of whole days, with payments summed by month and day, or still open', async () => {
+test('args: lists top payers of whole days, whether a payment is in a month’s sum, in a day’s sum, or still open', async () => {
   const [january, february, march] = ['2026-01-15', '2026-02-10', '2026-03-03'].map(
     (date) => new Date(`${date}T12:00:00Z`),
   )

@@ -152,7 +152,7 @@ export async function findRevenue(
     limit ${limit}`
 }
 
-/** Selects the sums that make up [from, to): the requested hours or days; otherwise whole months, and the days before and after them. */
+/** Selects the stored sums that make up [from, to): hours or days if `interval` says so, otherwise whole months and the days around them. */
 export function isSummed(sql: Queryable, interval: RevenueInterval, from: Date, to: Date) {
   const within = (period: string, since: Date, until: Date) =>
     sql`(period = ${period} and starts_at >= ${since} and starts_at < ${until})`

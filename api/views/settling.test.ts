@@ -56,7 +56,7 @@ test('default: shows a queue by wallet: waiting, settling and retried payments',
   expect(Date.parse(body.asOf)).toBeGreaterThanOrEqual(Date.parse(wallet.triggers.time.since))
 })
 
-test('behavior: each wallet has its own queue, and reading six takes as many queries as reading one', async () => {
+test('behavior: each wallet has its own queue, and reading six wallets takes as many queries as reading one wallet', async () => {
   const readCounted = async () => {
     let queries = 0
     const sql = new Proxy(gateway.database, {

@@ -110,7 +110,7 @@ test("behavior: counts only the provider's own payments if another provider has 
   expect((await get('', other)).body.splitters).toMatchObject([{ payments: 2 }])
 })
 
-test('behavior: pages through splitters, each once', async () => {
+test('behavior: pages contain each splitter once', async () => {
   const all = await Promise.all([addSplitter(), addSplitter(), addSplitter()])
   const found: string[] = []
   let cursor = ''

@@ -17,7 +17,7 @@ const splitterBalance = z
     payments: z.int().openapi({ description: "Number of the provider's payments that wait in the splitter" }),
     waiting_usdc: wire.decimalUsdc.openapi({ description: "The provider's part of these payments" }),
     isAtLeast: z.boolean().openapi({
-      description: 'Whether more than 1,000 payments wait, of which only the newest are counted',
+      description: 'Whether more than 1,000 payments wait. If so, only the newest 1,000 are counted',
     }),
     since: wire.isoSeconds.nullable().openapi({ description: 'When the oldest of these payments arrived' }),
     paidOutAfter: wire.isoSeconds.nullable().openapi({

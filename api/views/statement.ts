@@ -249,7 +249,7 @@ function timeOf(seconds: bigint | null): string | null {
 /**
  * Converts a payment to a line.
  *
- * @param refunded the part of its refunds that has arrived; in a statement, refunds are separate lines.
+ * @param refunded the part of its refunds that has arrived; 0 in a statement, where refunds are separate lines.
  */
 export function toPaymentLine(networks: GatewayNetworks, payment: ProviderPayment, refunded = 0n): string {
   // As in the sums, a voided payment doesn't count if its provider half never moved.

@@ -156,7 +156,7 @@ describe('GET /providers/{id}/tabs', () => {
     expect((await get('?state=closed')).body.tabs).toMatchObject([own])
   })
 
-  test('behavior: pages through open and closed tabs, each once', async () => {
+  test('behavior: pages contain each open or closed tab once', async () => {
     const sales = [{ provider: { ...shop, endpointIds: [shop.endpointId] } }]
     for (let n = 0; n < 3; n++) await seedTab(gateway.database, { sales })
     const opened: string[] = []
@@ -307,15 +307,19 @@ describe('closingTimeOf', () => {
   }
   test.each([
     ['idle', {}, 300_000],
-    ['within earned credit, which stays open several times as long', { lent: 0n }, 900_000],
-    ['with nothing charged, which closes as if no credit were earned', { charged: 0n, lent: 0n }, 300_000],
-    ['too small for its lines, which stays open until it expires', { lines: 8 }, 90_000_000],
-    ['on a network that is no longer served, which stays open until it expires', { chainId: 2 }, 90_000_000],
+    ['within earned credit, and therefore stays open several times as long', { lent: 0n }, 900_000],
+    ['without charges, and therefore closes as if no credit were earned', { charged: 0n, lent: 0n }, 300_000],
+    ['too small for its lines, and therefore stays open until it expires', { lines: 8 }, 90_000_000],
+    [
+      'on a network that is no longer served, and therefore stays open until it expires',
+      { chainId: 2 },
+      90_000_000,
+    ],
     ['at the maximum amount', { charged: 10_000_000n, credit: null }, 0],
     ['at the maximum number of requests', { requests: 50_000 }, 0],
     ['at four fifths of the credit', { charged: 80_000n }, 0],
     ['without a credit limit', { charged: 80_000n, credit: null }, 300_000],
-  ])('behavior: returns the closing time of a tab: %s', (_, change, afterMs) => {
+  ])('behavior: returns the closing time of a tab that is %s', (_, change, afterMs) => {
     expect(closingTimeOf({ ...tab, ...change }, rules).at.getTime() - at.getTime()).toBe(afterMs)
   })
 })
