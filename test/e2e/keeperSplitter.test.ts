@@ -178,7 +178,7 @@ describe('sweeps', () => {
     )
   })
 
-  test('behavior: pays out with the tenth payment if nine already wait in the splitter, for two providers with different shares', async () => {
+  test('behavior: pays out a splitter with its tenth payment if nine payments already wait in it, for two providers with different shares', async () => {
     const [one, two] = [newPayee(), newPayee()]
     const nine = (payee: Hex, price: bigint) => Array.from({ length: 9 }, () => ({ payee, price }))
     const before = await queueSplits([...nine(one, 50_000n), ...nine(two, 5_000n)])
@@ -195,7 +195,7 @@ describe('sweeps', () => {
     expect(await stack.balanceOf(two)).toBe(10n * 4_500n)
   })
 
-  test('behavior: pays out immediately if the provider’s payments trigger the batch, or if a payment is of high value', async () => {
+  test('behavior: pays out immediately if the provider’s payments trigger the batch or one of them is of high value', async () => {
     const [large, highest] = [newPayee(), newPayee()]
     const payments = await queueSplits([
       ...Array.from({ length: 3 }, () => ({ payee: large, price: 500_000n })),

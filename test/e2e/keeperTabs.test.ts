@@ -423,7 +423,8 @@ describe('without the operator’s keeper', () => {
         address,
         sign: (transaction) => account.signTransaction({ ...transaction, type: 'eip1559' }),
       },
-      // Each stranger earns 100,000 base units on tabs. A stranger's budget is half of its earnings, so payments that earn nothing can't use up the earnings.
+      // Each stranger earns 100,000 base units on tabs. A stranger's budget is half of its earnings, so that payments which earn nothing can't use
+      // up the earnings.
       settings: {
         ...stack.settings,
         ...gasLimitsOf(stack.served.network, { gasPerFee: 1n, dailyBudget: 50_000n }),

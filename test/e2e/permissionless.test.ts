@@ -136,7 +136,7 @@ describe('GET /settlements/pending', () => {
     expect((await readPending()).batches.flatMap((batch) => batch.payments)).toHaveLength(before)
   })
 
-  test('args: returns an empty second page if the queue fits on the first', async () => {
+  test('args: returns an empty second page if the queue fits on the first page', async () => {
     expect((await readPending('&page=3')).batches).toEqual([])
   })
 

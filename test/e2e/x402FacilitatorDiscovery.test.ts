@@ -71,7 +71,7 @@ describe('the key of a seller that can’t send our header', () => {
 })
 
 describe('POST /accepts', () => {
-  test('default: responds in the form of the request, and with 400 to an unknown form or network', async () => {
+  test('default: /accepts responds in the form of the request, and rejects an unknown form or network with 400', async () => {
     const asked = { scheme: 'exact', network: 'eip155:31337', amount: '10000', payTo: randomHex(20) }
     const body = { x402Version: 2, resource: { url: 'https://seller.example/' }, accepts: [asked] }
     expect(await ask(keeper, '/accepts', { body, key })).toMatchObject({

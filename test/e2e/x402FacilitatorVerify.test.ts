@@ -127,7 +127,7 @@ describe('POST /verify', () => {
     }
   })
 
-  test('error: rejects a payment of a payer in debt with HTTP 200 and a reason of the standard', async () => {
+  test('error: if a payer is in debt, rejects the payment with HTTP 200 and a reason from the standard', async () => {
     const buyer = await stack.buyer()
     const { paymentId } = await stack.queue({ buyer, price: 50_000n, acceptedAt: new Date() })
     await failPayments(stack.database, [paymentId], 'insufficient_balance')

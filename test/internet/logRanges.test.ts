@@ -146,7 +146,7 @@ describe('reading a node’s error', () => {
 })
 
 describe('the number of blocks per call', () => {
-  test('behavior: uses the node’s suggested range if that is smaller, otherwise half the range', () => {
+  test('behavior: uses the range that the node suggests if it is smaller than the rejected range, otherwise half of the rejected range', () => {
     const length = createRangeLength(2_000n)
     length.refuse(2_000n, 10n)
     expect(length.current).toBe(10n)

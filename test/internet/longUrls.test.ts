@@ -21,20 +21,23 @@ async function newClient(tabs: boolean) {
   })
 }
 
-test.each(cases)('behavior: sells through %s a URL with a query of %d characters', async (kind, length) => {
-  const warnings: string[] = []
-  const seller = await sellers.open(kind, { gate: { warn: (message) => warnings.push(message) } })
-  const path = `/search?q=${'x'.repeat(length - 2)}`
-  for (const tabs of [true, false]) {
-    const { receipt } = await (await newClient(tabs)).request(`${seller.url}${path}`)
-    expect(receipt).toBeTruthy()
-  }
-  expect(seller.served.map(({ url }) => url)).toEqual([path, path])
-  expect(warnings).toEqual([])
-})
+test.each(cases)(
+  'behavior: a seller with %s sells a URL with a query of %d characters',
+  async (kind, length) => {
+    const warnings: string[] = []
+    const seller = await sellers.open(kind, { gate: { warn: (message) => warnings.push(message) } })
+    const path = `/search?q=${'x'.repeat(length - 2)}`
+    for (const tabs of [true, false]) {
+      const { receipt } = await (await newClient(tabs)).request(`${seller.url}${path}`)
+      expect(receipt).toBeTruthy()
+    }
+    expect(seller.served.map(({ url }) => url)).toEqual([path, path])
+    expect(warnings).toEqual([])
+  },
+)
 
 test.each(sellerKinds)(
-  'error: returns 414 for a longer URL through %s, and names the limit',
+  'error: a seller with %s answers 414 if a URL is too long, and names the limit',
   async (kind) => {
     const seller = await sellers.open(kind)
     const response = await fetch(`${seller.url}/search?q=${'x'.repeat(8_000)}`)

@@ -95,7 +95,7 @@ describe('a contract wallet', () => {
     { http: 429, code: -32005, message: 'rate limit exceeded' },
     { code: -32016, message: 'over rate limit' },
   ])(
-    'error: returns 503 and logs the node’s error, instead of reporting that the wallet rejects: $message',
+    'error: returns 503 and logs the node’s error, instead of reporting that the wallet rejects the signature: $message',
     async (refusal) => {
       // Refuses only the last call, which asks the wallet's contract itself and sets a gas limit.
       const found = await verify('agrees', ({ method, params }) => {
