@@ -86,7 +86,7 @@ test('behavior: does not exceed the limit if payments are made concurrently', as
   expect(reserved.reduce((sum, one) => sum + one, 0)).toBe(100)
 })
 
-test('behavior: gives each process separate receipts and tabs; when the process has ended, another process takes over its tabs', async () => {
+test('behavior: gives each process separate receipts and tabs; when the process has ended, another process continues with both', async () => {
   const tab = { id: 'tab_1', issuer: 'https://gateway.example/', network: 'base' } as SavedTab
   const first = await open()
   await first.stores('fetch').tabs.save(tab)
