@@ -43,8 +43,8 @@ begin
   where verdict <> 'accepted';
 
   if refused is not null then
-    -- Skip the deletion if there is nothing to delete, because its trigger would run anyway. Delete only payments that this call stored: a replay may
-    -- have the same id as the earlier payment.
+    -- Skip the deletion if there is nothing to delete, because its trigger would run anyway. Delete only payments that this call stored,
+    -- because a replay may have the same id as the payment that it repeats.
     if refused && stored then delete from payment where id = any (stored) and id = any (refused); end if;
     update payer p set accepted_total = p.accepted_total - taken.total
     from (

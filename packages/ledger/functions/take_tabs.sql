@@ -13,7 +13,7 @@ declare
 begin
   replayed := array(select a.refused_id from accept_payments(candidates, authorizations) a);
   -- A payment that is already stored is refused as a replay of itself. This must be a separate statement, so that it sees payments that a
-  -- concurrent call committed while this one waited.
+  -- concurrent call committed while this call waited.
   refused := array(select r.id from unnest(replayed) as r (id) where not exists (select from payment p where p.id = r.id));
 
   insert into tab_payment select t.* from unnest(tabs) t where t.payment_id <> all (replayed);

@@ -94,7 +94,7 @@ begin
       v := tabs.buy(c, t, j, credited, started_at, deadlines[n]);
       exit when v.verdict is not null;
     end loop;
-    -- Delete a tab that was inserted above if no request was accepted: it was never opened.
+    -- If no request was accepted, delete the tab that was inserted above, because it was never opened.
     if v.verdict <> 'accepted' and t.requests = 0 then
       delete from tabs.tab where payer = c.payer and id = c.tab_id and requests = 0;
     end if;
