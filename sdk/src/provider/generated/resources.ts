@@ -321,8 +321,8 @@ export type ProviderResources = {
      * Compare endpoints: revenue, calls, refusals and payers, with the previous period.
      *
      * Covers the UTC days that `from` and `to` touch; all time by default. A payment counts on the day on which it was
-     * accepted. Endpoints without payments, calls and refunds in both periods have no row. The sums over all rows are those of
-     * `revenue`. Over time: `revenue`, `usage` and `payer-activity` with `endpointId`.
+     * accepted. An endpoint has no row if neither period has payments, calls or refunds of it. The sums over all rows are
+     * those of `revenue`. Over time: `revenue`, `usage` and `payer-activity` with `endpointId`.
      *
      * `GET /providers/{id}/endpoint-activity`
      */
@@ -493,8 +493,8 @@ export type ProviderResources = {
     /**
      * Totals of one payer, and its purchases by endpoint.
      *
-     * Sums over all networks of the payer. `revenue?payer=` has its sums over time, and `payments?payer=` lists its payments.
-     * `testnet` defaults to real money if the payer has paid any.
+     * The payer’s sums over all networks. `revenue?payer=` returns these sums over time, and `payments?payer=` lists the
+     * payer’s payments. `testnet` defaults to real money if the payer has paid any.
      *
      * `GET /providers/{id}/payers/{payer}`
      */

@@ -90,7 +90,7 @@ export type Attention = {
     /** When it was disabled because its receiver answered 410. */
     disabledAt: string | null
     undelivered: number
-    /** Number of its newest messages that were read. */
+    /** Number of the webhook’s newest messages among which `undelivered` was counted. */
     ofLast: number
     /** Why the newest failed attempt failed. */
     failure: string | null
@@ -120,7 +120,7 @@ export type Attention = {
     /** USDC, always 6 decimals. */
     waiting_usdc: string
   }>
-  /** Rest of the operator’s gas allowance for refunds today (UTC). */
+  /** What is left of the operator’s gas allowance for today’s refunds (UTC). */
   gas: Array<{
     money: 'real' | 'test'
     /** USDC, always 6 decimals. */
@@ -189,7 +189,7 @@ export type BookkeepingLine = {
   /** Paid in test money, which has no value. */
   testnet: boolean
   asset: string | null
-  /** Null: a credit from an earlier tab paid for it. */
+  /** Null: there is none, because a credit from an earlier tab paid for the sale. */
   transaction: string | null
   gross: string
   fee: string
@@ -1080,8 +1080,8 @@ export type PaymentTotals = {
     refunded_usdc: string
   }>
   /**
-   * Null: all payments are in the sums. Otherwise only payments accepted at this time or later, because there are too many:
-   * choose a shorter period.
+   * Null: the sums contain all payments. Otherwise there are too many payments, and the sums contain only those accepted at
+   * this time or later: choose a shorter period.
    */
   since: string | null
   /** False: `refunded_usdc` covers only the 1,000 refunds that were requested last. */
@@ -1211,7 +1211,7 @@ export type ProviderPayment = {
   settledAt: string | null
   transactionHash: string | null
   platformTransactionHash: string | null
-  /** Splitter that the one authorization pays; null: each part has a separate authorization. */
+  /** Splitter that receives both parts by one authorization; null: each part has a separate authorization. */
   splitter: string | null
   /** When its splitter paid it out; null: not yet, or it pays no splitter. */
   paidOutAt: string | null
@@ -1745,7 +1745,7 @@ export type SplitterBalance = {
   payments: number
   /** The provider's part of these payments. */
   waiting_usdc: string
-  /** Whether more than 1,000 payments wait, of which only the newest are counted. */
+  /** Whether more than 1,000 payments wait. If so, only the newest 1,000 are counted. */
   isAtLeast: boolean
   /** When the oldest of these payments arrived. */
   since: string | null
