@@ -1,8 +1,8 @@
 /**
- * Measures the cost and benefit of one, two and four api processes on one database: the CPU time per payment of each process and of
- * Postgres, and the waits of Postgres' sessions, at full speed and at a fixed rate. The runs alternate between one, two and four processes. For comparison, the
- * same number of floor processes (HTTP and cryptography only) get the same requests: if a request also costs more there with more processes,
- * the cause is the machine. With `--keepers`, it measures one, two and four wallets of a keeper instead.
+ * Measures the cost and benefit of one, two and four api processes on one database: the CPU time per payment of each process and of Postgres, and the
+ * waits of Postgres' sessions, at full speed and at a fixed rate. The runs alternate between one, two and four processes. For comparison, the same
+ * number of floor processes (HTTP and cryptography only) get the same requests: if a request also costs more there with more processes, the cause is
+ * the machine. With `--keepers`, it measures one, two and four wallets of a keeper instead.
  */
 import type { Database } from '@tollkeeper/ledger/store/database'
 import { partOf, type Requests, send } from './gateway/load.ts'

@@ -140,7 +140,7 @@ const unreadable: Answered = {
   findings: [unreadableFinding],
 }
 
-/** Returns a URL for one of the paths of a route, in which each `:name` is used literally. */
+/** Returns one URL that the route matches: each `:name` becomes the text `name`, and a final `*` is removed. */
 export function urlToAsk({ url }: Pick<Unproven, 'url'>): string {
   return new URL(url.replace(/\/:(\w+)(?=\/|$)/g, '/$1').replace(/\*$/, '')).href
 }

@@ -94,7 +94,7 @@ describe('createOpenTabQueues', () => {
     expect(await of(provider)).toMatchObject({ paymentCount: 3 })
     expect(await of(stranger)).toBeNull()
     expect(reads).toHaveLength(2)
-    // An answer older than ten seconds isn't served, but no second read starts.
+    // An answer that is ten seconds old isn't served: the caller waits for the read that is already running.
     clock.ms = 10_000
     const late = of(provider)
     expect(reads).toHaveLength(2)

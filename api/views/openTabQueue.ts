@@ -56,7 +56,7 @@ export function createOpenTabQueues({
   }
 
   const queues = createCache<number, WalletQueues>({
-    // Returns the read that is running. Otherwise, a caller that waits during a background read would make the cache start a second read.
+    // Returns the read that is running, if there is one. Otherwise, a caller that arrives during a background read would start a second read.
     load(chainId) {
       const current = reading.get(chainId) ?? readAll(chainId)
       reading.set(chainId, current)

@@ -44,7 +44,7 @@ const operatedNetwork = z
         wallet: wire.addressOut,
         tabs: z.boolean().openapi({
           description:
-            'Whether this row has closed tabs, whose wallet is the TabSettlement contract because each tab pays many wallets',
+            'Whether this row is about closed tabs. Its `wallet` is then the TabSettlement contract, because each tab pays many wallets',
         }),
         providers: z.array(z.object({ providerId: wire.providerId, name: z.string() })),
         verified: z.int(),

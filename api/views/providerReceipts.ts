@@ -54,8 +54,8 @@ const getReceipts = route('get', '/providers/{id}/receipts', {
 const pageSize = 200
 
 /**
- * Minimum age in ms of listed payments. A newer payment could become visible only after a payment that was accepted later. A
- * reader who continues after that later payment would never see it.
+ * Minimum age in ms of listed payments. Payments don't always become visible in the order in which they were accepted: a younger payment may still
+ * be invisible when a later one is already listed. A reader who continues after the later one would never see it.
  */
 const unsettledOrderMs = 10_000
 

@@ -55,7 +55,7 @@ const finalize = ({ paymentId }: { paymentId: string }, kind: Ending['kind'] = '
 const forget = ({ paymentId }: { paymentId: string }) =>
   database`delete from authorization_event where payment_id = ${paymentId}`
 
-/** Seeds one payment of each kind: settled, waiting, failed, voided, and one of which only the fee is missing. */
+/** Seeds five payments: one settled, one waiting, one failed, one voided, and one that settled except for its fee. */
 async function seedMix() {
   const settled = await seedPayment(database, { provider, acceptedAt: at(1) })
   await seedSettlement(database, settled)

@@ -22,7 +22,7 @@ const splitterBalance = z
     since: wire.isoSeconds.nullable().openapi({ description: 'When the oldest of these payments arrived' }),
     paidOutAfter: wire.isoSeconds.nullable().openapi({
       description:
-        'From this time on, the next batch pays the splitter out even if few payments wait; null: nothing waits, or the splitter is due already',
+        'Time from which the next batch pays the splitter out even if it holds few payments; null if it holds none, or if the next batch pays it out anyway',
     }),
     failedSweeps: z.int().openapi({
       description: 'Number of payouts that failed in a row, which delays the next attempt',

@@ -76,7 +76,8 @@ const validation = z
 const validate = route('post', '/discovery/validate', {
   summary: 'Check any x402 seller: request its payment terms and show what catalogs would find',
   description:
-    'Nothing is paid or listed. The URL is requested with GET, or with POST and the body `{}`, with OPTIONS and with HEAD, without following redirects. ' +
+    'Nothing is paid or listed. The URL is requested with GET, or with POST and the body `{}`. If it answers 402, the request is repeated as a web page ' +
+    'would send it, OPTIONS is sent, and after GET also HEAD. Redirects are not followed. ' +
     `At most ${probesPerCaller} checks per minute for each client address. Each checked host also has a limit for all callers together.`,
   tags: ['Discovery'],
   body: asked,

@@ -50,7 +50,9 @@ const heldMs = 15_000
 /** Time in ms for which the wallet waits after it found the token paused. */
 const pausedTokenMs = 15_000
 
-/** Creates the journal of a keeper without a database. The journal is lost when the process ends, but the chain and the gateway have all that matters. */
+/**
+ * Creates the journal of a keeper without a database. The journal is lost when the process ends, but the chain and the gateway have all that matters.
+ */
 export function createMemoryJournal({
   openAccount,
   createGas,

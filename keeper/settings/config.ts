@@ -76,7 +76,7 @@ export function readKeeperEnvironment(env: Environment) {
     facilitator: {
       isOpen: readVariable(env, 'FACILITATOR_OPEN'),
       /**
-       * Maximum number of payments that one provider may have reserved or waiting for POST /settle. Without an API key, the limit applies
+       * Maximum number of one provider's payments that are reserved, or that callers of POST /settle wait for. Without an API key, the limit applies
        * to the wallet that is paid. With blocks of two seconds, it allows about 450 settlements per second, more than one wallet settles.
        */
       maxOpen: 1_000,

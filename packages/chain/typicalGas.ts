@@ -35,8 +35,8 @@ export type UnitPrices = Pick<GasPrices, 'expected' | 'dataFee' | 'usdPerToken'>
 /**
  * Returns the gas of a whole transaction that settles `count` payments of one kind to one provider.
  *
- * @param sweeps number of splitters that it sweeps; default: the average number, that is, one for every ten payments with one
- * signature, but at most one per batch.
+ * @param sweeps number of splitters that the transaction sweeps. Default: the average, which for payments with one signature is `count / 10` and at
+ * most 1, and otherwise 0.
  */
 export function typicalBatchGas(kind: PaymentKind, count: number, sweeps?: number): bigint {
   const { batch, each } = measured[kind]

@@ -1,4 +1,4 @@
-/** Values that are valid anywhere in JSON. They break code that trusts their type, by a conversion, a call or a recursion. */
+/** Valid JSON values that break code which expects another type and converts, calls or traverses them. */
 export const hostileValues: readonly unknown[] = [
   null,
   true,

@@ -105,7 +105,7 @@ export function toCandidate({
   }
 }
 
-/** Stores a payment of one transfer that didn't come through the gateway. */
+/** Stores a payment that has one transfer and didn't come through the gateway. */
 export async function seedTransfer(sql: Database, change: Partial<StoredPayment>): Promise<SeededPayment> {
   const candidate = toCandidate(change)
   await storeCandidates(sql, [candidate])

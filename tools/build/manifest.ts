@@ -71,8 +71,8 @@ export function createManifest(
 }
 
 /**
- * Returns the `repository` field in CI, where npm compares it with the provenance. Outside of CI, returns nothing, because packages are published only
- * from CI.
+ * Returns the `repository` field in CI, where npm compares it with the provenance. Outside of CI, returns nothing, because packages are published
+ * only from CI.
  */
 export function repositoryOf(directory?: string, env: NodeJS.ProcessEnv = process.env) {
   const { GITHUB_SERVER_URL: server, GITHUB_REPOSITORY: name } = env

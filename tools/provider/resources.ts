@@ -137,7 +137,7 @@ export type ReceiptLine = {
   paymentId: string
   /** A JWS, signed again with the current status. */
   receipt?: string
-  /** A JWS: with \`tabLines\`, instead of a receipt. */
+  /** A JWS that replaces \`receipt\` if the call asked for \`tabLines\`. */
   tabLine?: string
   /** \`cursor\` of a later call that continues after this line. */
   cursor: string

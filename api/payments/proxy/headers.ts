@@ -79,7 +79,9 @@ const ofProxies = new Set([
   'x-url-scheme',
 ])
 
-/** Prefixes of further headers that don't pass: we use `Service-`, Next.js uses `X-Middleware-`, and many servers use `X-Original-` and `X-Accel-`. */
+/**
+ * Prefixes of further headers that don't pass: we use `Service-`, Next.js uses `X-Middleware-`, and many servers use `X-Original-` and `X-Accel-`.
+ */
 const prefixes = /^(?:service|cf|x-(?:accel|amzn|appengine|azure|envoy|forwarded|middleware|original|real))-/
 
 /** Header by which the gateway proves to an upstream that the request comes from it. */

@@ -145,7 +145,7 @@ describe('an upstream with logins', () => {
 })
 
 describe('an upstream without logins', () => {
-  test('gets no Basic login, can’t send a challenge, and is paid for 401 and 403', async () => {
+  test('gets no Authorization header, its WWW-Authenticate is removed, and buyers pay for its 401 and 403 responses', async () => {
     expect((await forward(false)).body).toMatchObject({ forwardAuthorization: false })
     restart()
     const seen = logIn()

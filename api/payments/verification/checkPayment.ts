@@ -18,7 +18,8 @@ export type PaymentTerms = Omit<MacaroonTerms, 'version' | 'kid'>
 const minimumValiditySeconds = 270
 
 /**
- * Checks a payment against its terms, using only what is in the request: it reads neither the database nor the chain. It doesn't check the signatures.
+ * Checks a payment against its terms, using only what is in the request: it reads neither the database nor the chain. It doesn't check the
+ * signatures.
  *
  * @param splitter the recipient of one authorization for both parts; null: each part has a separate authorization.
  * @param now Unix seconds.

@@ -31,7 +31,10 @@ async function setCode(address: Address, bytecode: Hex): Promise<void> {
   await client.setCode({ address, bytecode })
 }
 
-/** Deploys a contract that owns USDC, and signs a request that the contract pays. Only the contract can check its signatures, which have `length` bytes. */
+/**
+ * Deploys a contract that owns USDC, and signs a request that the contract pays. Only the contract can check its signatures, which have `length`
+ * bytes.
+ */
 async function contractRequest(bytecode: Hex, length: number) {
   const { address } = privateKeyToAccount(generatePrivateKey())
   await setCode(address, bytecode)

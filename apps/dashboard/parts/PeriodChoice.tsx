@@ -43,7 +43,7 @@ export function PeriodChoice({ period, options, usual }: PeriodChoiceProps) {
         choose={choose}
       />
       {name === 'custom' && (
-        // The key changes only with the link's days, so typed text stays while the page polls.
+        // The key changes only if the link has other days. So the text that someone types stays when the page polls.
         <form
           key={`${from} ${to}`}
           class="line period"

@@ -72,7 +72,7 @@ export function followChain(chain: LocalChain, mining: { blockTimeMs: number; at
           if (newest > head || base === undefined || head - base.height > BigInt(deepestReorg)) {
             throw new BaseError(
               'invalid_field',
-              `expected at most ${deepestReorg} blocks, none of them before startup was complete; got ${head - newest} at block ${head}`,
+              `expected at most ${deepestReorg} blocks, and only blocks mined after startup; got ${head - newest} at block ${head}`,
             )
           }
           await client.revert({ id: base.id })

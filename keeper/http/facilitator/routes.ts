@@ -130,7 +130,10 @@ function createAdmit({ sql, settings, now, rateLimiter, trustedProxies }: HttpCo
   }
 }
 
-/** Returns a request's API key from its path, a Bearer header, or Basic auth. With Basic auth, the key is the password, or the user if there is no password. */
+/**
+ * Returns a request's API key from its path, a Bearer header, or Basic auth. With Basic auth, the key is the password, or the user if there is no
+ * password.
+ */
 function presentedKey(c: Context): string | undefined {
   const inPath = c.req.param('key')
   if (inPath !== undefined) return inPath

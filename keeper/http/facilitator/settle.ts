@@ -82,8 +82,8 @@ export function createSettle(context: HttpContext) {
 
   async function start(request: FacilitatorRequest, caller: FacilitatorCaller): Promise<string[]> {
     const paymentId = await reserve(context, request, caller, 'due')
-    // Another payment holds the authorization or the payment identifier. If the caller repeats the request, the keeper finds the other
-    // payment, or accepts the caller's payment if the other one has been released.
+    // Null: another payment holds the authorization or the payment identifier. If the caller repeats the request, the keeper finds that payment, or
+    // accepts the caller's payment if that payment has been released.
     if (paymentId === null) throw pending(request.version, null)
     return [paymentId]
   }

@@ -219,8 +219,8 @@ export type Finding =
   /** `said`: how a declared resource's own 402 describes it; `amount`: the price in the URL's own 402, in USDC base units. */
   | { kind: 'proven'; said: DeclaredListing | null; amount: bigint | null }
   /**
-   * The URL didn't ask for payments to this wallet. If `isAway` is true, it named no other wallet either: its server couldn't be reached, or returned no
-   * challenge.
+   * The URL didn't ask for payments to this wallet. If `isAway` is true, it named no other wallet either: its server couldn't be reached, or returned
+   * no challenge.
    */
   | { kind: 'unproven'; isAway: boolean; code: FindingCode; why: string }
 

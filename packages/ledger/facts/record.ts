@@ -127,8 +127,7 @@ export async function recordEvents(
 }
 
 /**
- * Returns, for each line of the tab that the authorization `a` pays, the signed and charged amounts, and the line's amount in the event
- * `given`.
+ * Returns three amounts for each line of the tab that the authorization `a` pays: signed, charged, and moved according to the event `given`.
  */
 function movedLines(sql: Queryable) {
   return sql`(

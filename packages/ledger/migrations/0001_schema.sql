@@ -616,7 +616,7 @@ create table batch_item (
   provider_outcome smallint, -- result of each half in our transaction, as the contract's number
   fee_outcome smallint,
   gas numeric(78, 0),      -- amount that its transaction added to queue.gas_spent; a reorg subtracts the amount again
-  is_dropped boolean not null default false, -- it left the batch before anything was signed, so no transaction contains it
+  is_dropped boolean not null default false, -- the payment left the batch before anything was signed, so no transaction contains it
   gas_drawer text,         -- the drawer of gas_draw that `gas` was charged to
   gas_day date,
   primary key (batch_id, position)

@@ -95,9 +95,9 @@ export async function coverSubmission(
 
 /**
  * Books the cost of a mined transaction for the payments that drew gas money. If the payments aren't retried, it also releases the rest of their
- * reservations. Each payment bears a share of the cost. If its fee doesn't cover the share, the difference is charged to the grant, allowance or budget
- * that the payment drew from. Costs that neither draws nor fees cover come from the operator's budget: sweeps, a price that rose in the meantime, a
- * transaction with nothing left to settle, and a transaction that was mined, dropped by a reorg and then reverted.
+ * reservations. Each payment bears a share of the cost. If its fee doesn't cover the share, the difference is charged to the grant, allowance or
+ * budget that the payment drew from. Costs that neither draws nor fees cover come from the operator's budget: sweeps, a price that rose in the
+ * meantime, a transaction with nothing left to settle, and a transaction that was mined, dropped by a reorg and then reverted.
  *
  * @param cost USDC base units.
  */

@@ -47,7 +47,7 @@ test('behavior: even if all lanes always have due payments, the main lanes have 
       const isAgain = (index: number) => turns[index] === turns[index - 1]
       for (const [index, lane] of turns.entries())
         if (due.size > 1 && isAgain(index)) {
-          // While no other lane has due payments, the more valuable of the two main lanes goes first.
+          // A main lane may have two turns in a row only if no other lane is due and its payments are the more valuable ones.
           expect([
             lane,
             worth > 0n,

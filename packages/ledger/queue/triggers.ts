@@ -48,7 +48,8 @@ export function readTriggerSettings(env: Environment) {
      * never received the acceptance, it has voided the payment by then.
      *
      * A payment through our middleware counts immediately. Our middleware rarely voids a payment, because it repeats an unanswered call to the
-     * gateway until the call's time limit. If our middleware voids a payment that a batch has claimed, the gateway refuses the void with `payment_claimed`.
+     * gateway until the call's time limit. If our middleware voids a payment that a batch has claimed, the gateway refuses the void with
+     * `payment_claimed`.
      */
     minAgeMs: readVariable(env, 'TRIGGER_MIN_AGE_SECONDS') * 1000,
     /** Time in ms for which POST /settle waits for more payments for its batch. */

@@ -47,7 +47,7 @@ const longestMs = 4 * dayMs
 /** A block's time may be slightly earlier than the acceptance of the payments that it settled. */
 const clockSlackMs = 3_600_000
 
-/** Returns the range of acceptance times whose sales may have bookings in a period, except for sales that are marked late. */
+/** Returns the range of acceptance times of sales that may have bookings in a period. Sales that are marked late may lie outside it. */
 function acceptedIn({ from, to }: { from: Date; to: Date }): { from: Date; to: Date } {
   return { from: new Date(from.getTime() - longestMs), to: new Date(to.getTime() + clockSlackMs) }
 }

@@ -88,7 +88,7 @@ async function raiseStoreMark({ all }: TabDatabase, ledgerMark: bigint): Promise
 
 /**
  * Finds the tabs that are missing in the tab store. If the store is as new as the ledger, no tab is missing: credit is reserved before a tab is
- * stored, so a tab that isn't stored was never opened.
+ * stored, so a reservation without a stored tab belongs to a tab that was never opened.
  */
 export async function findLostTabs({ sql, tabs }: Stores): Promise<LostTab[]> {
   // The doctor may run before a process has created the tab store again.

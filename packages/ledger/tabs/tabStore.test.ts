@@ -16,8 +16,8 @@ import { randomHex } from '../../../test/support/usdc.ts'
 import { onOnePostgres, toBytes } from './tabDatabase.ts'
 import { createTabStore, type TabCandidate, tabBytes } from './tabStore.ts'
 
-// Runs the same steps on the store, which two processes share, and on the SDK's rule for tabs (`playTabStep`). Signatures are verified before the store is
-// called, so they are random here.
+// Runs the same steps on the store, which two processes share, and on the SDK's rule for tabs (`playTabStep`). Signatures are verified before the
+// store is called, so they are random here.
 
 const sql = await useDatabase()
 const stores = [createTabStore(onOnePostgres(sql)), createTabStore(onOnePostgres(sql))] as const

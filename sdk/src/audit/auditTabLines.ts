@@ -220,8 +220,7 @@ function findConflicts(genuine: readonly GenuineTabLine[]): Map<number, string> 
 }
 
 /**
- * Returns the facts in a tab line that never change after its tab has closed. Two tab lines for the same line contradict each other if they differ
- * in these facts.
+ * Returns the claims of a tab line that never change after the tab has closed. Two tab lines about one line contradict each other if these differ.
  */
 function factsOfProvider(claims: TabLineClaims): string {
   const { iat: _iat, status: _status, transactionHash: _hash, blockHash: _block, line, ...facts } = claims

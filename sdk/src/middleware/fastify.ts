@@ -103,7 +103,7 @@ function targetOf({ originalUrl, params, routeOptions }: Request): string | unde
   const [path = ''] = originalUrl.split('?', 1)
   const query = originalUrl.slice(path.length)
   const pattern = routeOptions.url
-  // No route matched. The hook is on an instance, and the response is a 404.
+  // No route matched, so Fastify will answer 404. The hook runs nevertheless if it was added to an instance instead of a route.
   if (pattern === undefined) return originalUrl
   const values = (params ?? {}) as Record<string, string | undefined>
   const parts: string[] = []

@@ -782,9 +782,9 @@ export type ProviderResources = {
     /**
      * Check any x402 seller: request its payment terms and show what catalogs would find.
      *
-     * Nothing is paid or listed. The URL is requested with GET, or with POST and the body `{}`, with OPTIONS and with HEAD,
-     * without following redirects. At most 10 checks per minute for each client address. Each checked host also has a limit
-     * for all callers together.
+     * Nothing is paid or listed. The URL is requested with GET, or with POST and the body `{}`. If it answers 402, the request
+     * is repeated as a web page would send it, OPTIONS is sent, and after GET also HEAD. Redirects are not followed. At most
+     * 10 checks per minute for each client address. Each checked host also has a limit for all callers together.
      *
      * `POST /discovery/validate`
      */

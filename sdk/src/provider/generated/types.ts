@@ -1750,8 +1750,8 @@ export type SplitterBalance = {
   /** When the oldest of these payments arrived. */
   since: string | null
   /**
-   * From this time on, the next batch pays the splitter out even if few payments wait; null: nothing waits, or the splitter is
-   * due already.
+   * Time from which the next batch pays the splitter out even if it holds few payments; null if it holds none, or if the next
+   * batch pays it out anyway.
    */
   paidOutAfter: string | null
   /** Number of payouts that failed in a row, which delays the next attempt. */
@@ -2524,7 +2524,7 @@ export type ReceiptLine = {
   paymentId: string
   /** A JWS, signed again with the current status. */
   receipt?: string
-  /** A JWS: with `tabLines`, instead of a receipt. */
+  /** A JWS that replaces `receipt` if the call asked for `tabLines`. */
   tabLine?: string
   /** `cursor` of a later call that continues after this line. */
   cursor: string
