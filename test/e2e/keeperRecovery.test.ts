@@ -49,7 +49,7 @@ function startAgain(): Promise<Indexer> {
   } satisfies IndexerOptions)
 }
 
-/** Runs a command from docs/operations.md. */
+/** Runs a command from docs/indexer.md. */
 function runDocumented(...command: string[]): RunningCommand {
   return runCommand([process.execPath, ...command], stack.env)
 }
@@ -172,7 +172,7 @@ describe('a reorg deeper than the finality of Ponder', () => {
     await mine(stack, Number(head - fork) + 5)
     await indexer.exited
 
-    // docs/operations.md, "A reorg deeper than the index can follow".
+    // docs/indexer.md, "Operation".
     const rebuild = runDocumented('indexer/rebuild.ts', '--network', 'localhost')
     expect(await rebuild.exited, rebuild.output()).toBe(0)
     // A running keeper finds no index and waits.

@@ -176,7 +176,7 @@ async function examineBackup(
   hasRealMoney: boolean,
 ): Promise<Check> {
   const [newest] = await findBackups(sql, 1)
-  const advice = `let the backup job end with: ${ownCommand} backup record --kind dump (docs/operations.md, Back up and restore)`
+  const advice = `let the backup job end with: ${ownCommand} backup record --kind dump (docs/deployment.md, What to back up)`
   const since = newest?.takenAt ?? (await readCreation(sql))
   const hours = (Date.now() - since.getTime()) / 3_600_000
   const found = newest
