@@ -414,7 +414,7 @@ const keeper = readBy(keepers, {
     parser: port,
     readers: [...keepers, 'start'],
     about:
-      'Port of the keeper. A keeper without a database listens only if this is set, and serves only health and metrics.',
+      'Port of the keeper. A keeper without a database listens only if this is set, and serves only its health, its metrics and a report on its wallets at `/`.',
     default: '4021',
   },
   KEEPER_PRIVATE_KEYS: {
