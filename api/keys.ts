@@ -12,7 +12,7 @@ import {
 const usage = `Usage: npm run keys -- <command>
   receipt    adds a receipt key to RECEIPT_KEY_FILE; after ${rotationLeadSeconds / 60} minutes the gateway signs with it, without a restart
   operator   prints a new operator's key, and the value of OPERATOR_KEY_HASHES that includes its hash
-  macaroon   prints a new macaroon secret, and the values of MACAROON_SECRETS to set one after the other
+  macaroon   prints a new macaroon secret, and the values that MACAROON_SECRETS must have, step by step
 `
 
 async function main([command, ...flags]: string[]): Promise<number> {

@@ -178,7 +178,7 @@ function createMeasure(rig: Rig, floorServers: Server[], sql: Database, { rate, 
     const floors = await sendTo(floorServers, { requests: signed.requests })
     return {
       paymentsPerSecond: count / tookSeconds,
-      /** CPU time per payment in µs. `apis`: of each process, per payment that it answered. `floor`: of the same number of floor processes. */
+      /** CPU time per payment in µs. `apis`: of each process, per payment that it answered. `floor`: the mean of as many floor processes. */
       cpuUs: { apis, api: mean(apis), ...cpuUs, floor: mean(floors) },
       /** Waiting time of Postgres' sessions in µs per payment, by `type:event` of pg_stat_activity. */
       waitUs: mapValues(waits.waitMs, (ms) => (1_000 * ms) / count),

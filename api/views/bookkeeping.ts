@@ -139,7 +139,7 @@ export const addBookkeepingRoute = view('/providers/{id}/bookkeeping', {
     'On a cash basis: money is booked at the time of the block in which it arrived, not when the request was bought. There is one line for each ' +
     'payment, one for the requests on a tab by endpoint and hour, and one with negative amounts for each refund. Document numbers have no gaps; ' +
     'those of a `final` month never change. Amounts are decimals. Totals by network come last; in CSV their `kind` is `total`. The answer is ' +
-    'streamed: if it has no totals, it was cut off.',
+    'streamed: an answer without totals was cut off.',
   query: bookkeepingQuery,
   answer: ['The lines and their totals', bookkeeping],
   hasCsv: true,

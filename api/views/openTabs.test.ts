@@ -181,7 +181,7 @@ describe('GET /payments/{paymentId} and GET /receipts/{id}', () => {
     expect(await claimsOf(voided)).toMatchObject({ status: 'voided', totalUsdc: '0' })
   })
 
-  test('behavior: a tab that is imported into the ledger between the two queries is shown as the ledger’s payment', async () => {
+  test('behavior: a tab that is imported after the ledger was queried, but before the tab store is, is shown as the ledger’s payment', async () => {
     const tab = await openedTab()
     const { paymentId } = (await tab.buy(shop)).body
     await tab.close()

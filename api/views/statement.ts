@@ -83,8 +83,8 @@ export const addStatementRoute = view('/providers/{id}/statement', {
   ...providerViews,
   summary: "A month's books, by network",
   description:
-    'Covers the payments accepted in the month, as `revenue` sums them; settled amounts follow the recorded chain. ' +
-    '`format=csv` lists them line by line, in decimals and with settlement times: its columns add up to the sums.',
+    'Sums the payments accepted in the month, like `revenue`. Settled amounts can still change after the month: they count what was read from the ' +
+    'chain so far. `format=csv` lists the payments line by line, in decimals and with settlement times: its columns add up to the sums.',
   query: statementQuery,
   answer: ['The statement', statement],
   hasCsv: true,

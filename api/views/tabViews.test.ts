@@ -145,7 +145,7 @@ test('default: the requests of a closed tab are counted by endpoint and hour, fo
 })
 
 test.each(endings)(
-  'behavior: %s: the sums show the result immediately, and also once it is final',
+  'behavior: %s: the sums contain the result immediately, and still contain it once it is final',
   async (_, end, kind, sums, onlyFinal) => {
     const tab = await seed()
     await end(tab)

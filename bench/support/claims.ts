@@ -49,7 +49,7 @@ export async function measureClaims(
   return round1(median(times))
 }
 
-/** Stores payments of very many provider wallets like production, starting with the oldest. */
+/** Stores payments to a great many providers' wallets, in production's order: the oldest first. */
 async function fillQueue(sql: Database, { network, token }: ServedNetwork, payments: number): Promise<void> {
   await createIndexTables(sql)
   const { providerId, endpointIds } = await seedProvider(sql)

@@ -130,7 +130,7 @@ export function createSettler(options: SettlerOptions) {
         // start from the freed nonce.
         log.warn(
           { batches: open.length },
-          'a reorg freed the nonce before these batches: starting again from it',
+          'a reorg freed the nonce before these batches: the next batches start from that nonce',
         )
         for (const one of open.toReversed()) await one.close({ result: 'lost', failure: 'deferred' })
         return 'busy'

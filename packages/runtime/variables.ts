@@ -244,7 +244,7 @@ const triggers = readBy(['api', 'keeper'], {
   TRIGGER_MIN_AGE_SECONDS: {
     parser: integer(0, 600),
     about:
-      'Minimum age in seconds of a payment that a trigger (amount, count or time) makes due, if its provider registered `ownMiddleware` (`npm start`: 0).',
+      'Age in seconds that a payment must reach before the trigger amount, count or time can make it due. Only for providers that registered `ownMiddleware` (`npm start`: 0).',
     default: '150',
   },
 })
@@ -258,7 +258,7 @@ const api = readBy(['api'], {
   },
   MACAROON_SECRETS: {
     parser: macaroonSecrets,
-    about: `Comma-separated secrets for challenges: kid:hex with at least 32 random bytes. The first secret signs new challenges, and all secrets are accepted (\`${ownCommand} keys rotate macaroon\`).`,
+    about: `Comma-separated secrets for challenges: kid:hex with at least 32 random bytes. The first secret signs new challenges, and all secrets are accepted. To rotate them: \`${ownCommand} keys rotate macaroon\`.`,
     example: '',
   },
   MACAROON_NOT_BEFORE: {
@@ -572,7 +572,7 @@ const buyer = readBy(['mcp'], {
   },
   MAX_DAILY_USDC: {
     parser: usdc(),
-    about: 'Maximum spending within 24 hours with this wallet and WALLET_FOLDER.',
+    about: 'Maximum that the wallet may spend within 24 hours, as counted in WALLET_FOLDER.',
     default: '2',
   },
   MAX_DAILY_USDC_PER_HOST: {

@@ -37,7 +37,7 @@ describe('exports', () => {
     expect(values.filter((value) => value.examples.length === 0).map(({ name }) => name)).toEqual([])
   })
 
-  test('behavior: are imported by each of their examples', () => {
+  test('behavior: each example of an export imports it', () => {
     const others = exports.filter((exported) => {
       const [, symbol] = exported.name.split(' ')
       const pattern = new RegExp(`import (?:type )?\\{[^}]*\\b${symbol}\\b[^}]*\\} from '@tollkeeper/sdk`)

@@ -32,8 +32,8 @@ export function usePackedSdk(): PackedSdk {
 }
 
 /**
- * Creates an empty package with the SDK, the packages that npm installs with it, and some of our dependencies. The dependencies have the names by
- * which they are imported.
+ * Creates an empty package with the SDK, the packages that npm installs with it, and some of our dependencies, under the names by which they
+ * are imported.
  *
  * @returns the SDK's folder in that package.
  */

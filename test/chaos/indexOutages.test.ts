@@ -45,7 +45,7 @@ function run(program: string, env: Record<string, string>): RunningCommand {
   return running
 }
 
-/** Locks a table until the session ends. A restart ends it. */
+/** Locks a table until the session ends. A restart of Postgres ends the session. */
 async function lock(sql: postgres.Sql, table: string): Promise<void> {
   const session = await sql.reserve()
   await session`begin`

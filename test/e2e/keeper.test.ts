@@ -56,7 +56,7 @@ describe('triggers', () => {
     expect(rider && (await stack.isSettled([rider]))).toBe(true)
   })
 
-  test('behavior: settles 10 USD payments immediately, each alone and from a separate keeper wallet, while small payments wait', async () => {
+  test('behavior: settles payments of 10 USDC or more immediately, each alone and from a separate keeper wallet, while small payments wait', async () => {
     const waiting = await queueMany(2, 5_000n, randomHex(20))
     const large = await queueMany(2, 12_000_000n, randomHex(20))
     // Two wallets of one process claim at the same moment, and each gets one of the payments.

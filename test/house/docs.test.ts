@@ -44,8 +44,8 @@ test('behavior: docs/README.md lists every document once', () => {
 })
 
 test('behavior: the README explains costs, reasons, selling with Express, stopping and auditing in at most 950 words', () => {
-  // Words in tables count; code and the separator rows of tables don't.
-  const prose = readme.replaceAll(/^```.*?^```/gms, '').replaceAll(/^\|[-| :]+\|$/gm, '')
+  // Words in tables count; code, HTML comments and the separator rows of tables don't.
+  const prose = readme.replaceAll(/^```.*?^```|<!--.*?-->|^\|[-| :]+\|$/gms, '')
   expect(prose.match(/[\p{L}\p{N}][^\s|]*/gu)?.length).toBeLessThan(950)
   for (const heading of ['Sell', 'Buy', 'Quick start', 'Why Tollkeeper', 'What it costs', 'Stop it'])
     expect(readme).toContain(`\n## ${heading}\n`)
@@ -246,7 +246,7 @@ describe('figures', () => {
         formatPicoUsd(gasCostOfPayment(kind, sharing, prices, requests)),
       ]),
     )
-    expect(readme).toContain("at 0.002 gwei, Base's lowest price of gas, and 2,500 USD for an ETH")
+    expect(readme).toContain("at 0.002 gwei (Base's lowest gas price) and 2,500 USD per ETH")
     // The sentence below the table.
     const { feeAmount } = splitPrice(10_000n)
     expect(readme).toContain(`costs more gas than its fee of ${Number(feeAmount) / 1e6} USDC`)
@@ -256,7 +256,7 @@ describe('figures', () => {
   })
 
   test('behavior: README and FAQ state the fees of the tiers', () => {
-    const rows = tableAfter(readme, 'of the whole price (`FEE_SCHEDULE=flat`: always 2%):')
+    const rows = tableAfter(readme, 'this part of the whole price (with `FEE_SCHEDULE=flat`, 2%):')
     const prices = [9_000n, 10_000n, 1_000_000n, 10_000_000n]
     const shown = prices.map((price) => {
       const next = splitPrice(price).feeAmount

@@ -127,7 +127,7 @@ describe.each(drivers)('driver %s', (_name, isEncryptedAt) => {
     await Promise.all(refused)
   })
 
-  test('error: modes that verify reject a server whose authority is unknown', async () => {
+  test('error: a mode that verifies certificates rejects a server whose authority is unknown', async () => {
     const queries = [
       'sslmode=verify-ca',
       'sslmode=verify-full',

@@ -180,7 +180,7 @@ export async function startKeeperStack(
   }
 }
 
-/** Returns the shared parts, after removing what the previous file left in them. */
+/** Returns the environment that test files share, after removing what the previous test file left in it. */
 async function shareBenchEnv(): Promise<BenchEnv> {
   const before = await shared
   if (before !== undefined) {

@@ -26,8 +26,7 @@ export async function askStaleNode(
       params: [{ ...filter, fromBlock: atHead(fromBlock, head), toBlock: atHead(end, head) }],
     })
   }
-  // Reads of state name a block in the second parameter, and a node can't answer for a block that it hasn't
-  // seen.
+  // The second parameter of a state read is a block. A node can't answer for a block that it hasn't seen.
   const at = call.params?.[1]
   if (stateReads.has(call.method) && typeof at === 'string' && isLater(at, head)) {
     return { jsonrpc: '2.0', id: call.id, error: { code: -32000, message: 'header not found' } }

@@ -51,7 +51,7 @@ export const refunds = z
         'The paid amount minus refunds that have moved or can still move. A failed refund counts until it has expired',
     }),
     minimumUsdc: wire.baseUnits.openapi({
-      description: 'Minimum amount of a refund, unless it is everything that was paid',
+      description: 'Minimum amount of a partial refund; a refund of everything that was paid may be smaller',
     }),
     next: z
       .object({ number: z.int(), nonce: wire.hashOut })
@@ -70,7 +70,8 @@ export const refunds = z
           description: 'Limit for all refunds of the provider on a UTC day',
         }),
         hasGrant: z.boolean().openapi({
-          description: "Whether it is the provider's own grant, or its share of the pool for refunds",
+          description:
+            "True if the limit is the provider's own grant; false if it is the provider's share of the pool for refunds",
         }),
         resetsAt: wire.isoTime,
       })

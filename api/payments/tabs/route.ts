@@ -170,7 +170,7 @@ const closeRequest = z
   .openapi('CloseRequest')
 
 const postClose = route('post', '/tabs/{tabId}/close', {
-  summary: 'Close a tab, signed by its buyer',
+  summary: 'Close a tab by a last state, which its buyer signs',
   tags: ['Payments'],
   body: closeRequest,
   refuses: [402, 409],

@@ -366,7 +366,7 @@ describe('replay', () => {
     expect(codesOf(answers)).toEqual([...Array(8).fill('payment_replayed'), 'verified'])
   })
 
-  test('behavior: one challenge buys once, with any signature', async () => {
+  test('behavior: a challenge buys only once, even if it is signed again', async () => {
     const payer = await gateway.buyer(500_000n)
     const first = await signedBody(payer)
     const signed = parsePayload(first.payloads[0] as string)

@@ -191,7 +191,7 @@ describe('replay', () => {
     expect((await about({ ...body, payloads: [forged, platform] })).body.code).toBe('unknown_payment')
   })
 
-  test('behavior: one challenge buys once, with any signature', async () => {
+  test('behavior: a challenge buys only once, even if it is signed again', async () => {
     const payer = await gateway.buyer(1_000_000n)
     const body = await signedBody(gateway, shop, payer)
     await verify(body)

@@ -1,6 +1,6 @@
 export type Check = {
   name: string
-  /** `warn`: works, but needs attention. `skip`: not checked; `found` contains the missing dependency. */
+  /** `warn`: works, but needs attention. `skip`: not checked; `found` then says what the check needs. */
   status: 'ok' | 'warn' | 'fail' | 'skip'
   found: string
   /** The action that the operator should take. */

@@ -140,7 +140,7 @@ function judgeHome({ status, location, body }: Answer, address: string): Check |
     return fail(
       publicUrlCheck,
       found,
-      'challenges contain PUBLIC_URL under their signature: set it to the address at which the gateway itself answers',
+      'the gateway signs PUBLIC_URL into every challenge: set it to the address at which the gateway itself answers',
     )
   }
   const { name, gatewayUrl } = (typeof body === 'object' && body !== null ? body : {}) as Record<

@@ -17,7 +17,10 @@ import { openPrompt } from '../terminal/prompt.ts'
 const gatewayUrl = { ...publicUrl, example: 'https://gateway.example' }
 const providerId = { ...matching('a provider id', /^prov_\w+$/), example: 'prov_0123…' }
 const apiKey: Parser<string> = { ...matching('an API key, tk_…', /^tk_\S+$/), isSecret: true }
-const profileName = matching('a name of letters, digits, ., - and _', /^(?!__proto__$)[\w.-]{1,64}$/)
+const profileName = matching(
+  'a name of at most 64 letters, digits, dots, hyphens and underscores',
+  /^(?!__proto__$)[\w.-]{1,64}$/,
+)
 
 type LoginFlags = JsonFlag & { profile: string; gateway?: string; provider?: string }
 

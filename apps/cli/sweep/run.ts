@@ -202,8 +202,8 @@ function readAccount({ from, network }: SweepFlags): LocalAccount {
 }
 
 /**
- * Returns the account that pays the gas. @throws {CliError} also for a wallet of the keeper, because the sweep would use a nonce that the keeper
- * needs.
+ * Returns the account that pays the gas. @throws {CliError} without a remote signer, and for a wallet of the keeper, because the sweep would use
+ * a nonce that the keeper needs.
  */
 function openRemoteAccount(from: Address, network: NetworkName): LocalAccount {
   const signer = readSigner(process.env)

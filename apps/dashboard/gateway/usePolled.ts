@@ -109,7 +109,7 @@ export function usePolledPages<T extends { hasMore: boolean }>(
   const polled = usePolled((signal) => read({ signal, pages }), key, every)
   const showMore = () => {
     setAsked({ key, pages: pages + 1 })
-    // Refresh after the render in which the reader requests another page.
+    // Refresh only after the next render, in which `read` gets the new number of pages.
     queueMicrotask(polled.refresh)
   }
   const { data } = polled

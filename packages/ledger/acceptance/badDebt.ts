@@ -4,8 +4,8 @@ import type { Queryable } from '../store/database.ts'
 /**
  * Failures that are the payer's fault. A payment that ends with one of them was served and is still owed.
  *
- * `account_blacklisted` isn't among them, because the token doesn't say whether it means payer or payee. Nor is `authorization_expired`: a payment
- * that expires after a failed attempt keeps that attempt's code, so a payment with this code expired because we didn't settle it in time.
+ * `account_blacklisted` isn't among them, because the token doesn't say whether it means payer or payee. Nor is `authorization_expired`: if a
+ * payment expires after a failed attempt, it keeps the attempt's code. So `authorization_expired` always means that we didn't settle in time.
  */
 const payerFaultCodes = [
   'authorization_cancelled',

@@ -27,8 +27,8 @@ export type CheckOptions = SignatureCheckOptions & {
    */
   mayHaveCode?: boolean
   /**
-   * Called before each query to the chain; `hasCode` is true if a payer may be a contract, whose code the query may run. Throws if the query isn't
-   * allowed.
+   * Called before each query to the chain. `hasCode` is true if a payer may be a contract, because the query may then run the contract's code. Throws
+   * if the query isn't allowed.
    */
   admit?: (hasCode: boolean) => void
 }

@@ -1160,8 +1160,7 @@ create table tab_sale (
   provider_amount usdc_amount not null,
   fee_amount usdc_amount not null,
   accepted_at timestamptz not null, -- when the last of these requests was accepted
-  -- When the row was inserted, to the millisecond. Receipts are listed in this order, because a tab is imported long after its
-  -- first request.
+  -- Time of the insert, to the millisecond. Receipts are listed in this order, because a tab is imported long after its first request.
   taken_at timestamptz not null default date_trunc('milliseconds', now()),
   -- If the tab's result is final: the amount that moved (both parts together), and how many basis points of the fee did not go to our platform. The
   -- row is then in the providers' sums.

@@ -150,7 +150,7 @@ export async function readSaleBookings(
 
 type Nullable<Row> = { [Name in keyof Row]: Row[Name] | null }
 
-/** A booking, or nulls if the page has none, and the last sale that was read. */
+/** A booking and the last sale that was read. If the page has no booking, its fields are null. */
 type BookingRow = Nullable<Omit<SaleBooking, 'gross'> & { net: bigint }> & {
   lastAcceptedAt: Date
   lastPaymentId: string

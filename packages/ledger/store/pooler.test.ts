@@ -257,7 +257,7 @@ describe.skipIf(!hasPgbouncer)('behind PgBouncer', () => {
     const sql = open('api', careless.urlOf('api'))
     const urls = { databaseUrl: careless.urlOf('api'), directDatabaseUrl: direct }
     expect(await refusalOf(prepareDatabase(sql, urls))).toBe(
-      `DATABASE_URL: expected a pooler that prepares its sessions by "${connectQuery(sessionSettings())}", got transaction_timeout = 0`,
+      `DATABASE_URL: expected a pooler that runs "${connectQuery(sessionSettings())}" in each new session, got transaction_timeout = 0`,
     )
     await sql.end({ timeout: 0 })
     await careless.close()

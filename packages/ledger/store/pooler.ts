@@ -56,7 +56,7 @@ async function requireSessionSettings(
   if (wrong.length === 0) return
   throw new ConfigError(
     'DATABASE_URL',
-    `a pooler that prepares its sessions by "${connectQuery(expected)}"`,
+    `a pooler that runs "${connectQuery(expected)}" in each new session`,
     wrong.map(([name]) => `${name} = ${got[name]}`).join(', '),
   )
 }

@@ -243,7 +243,7 @@ describe('the bearer of a default', () => {
     expect(await market.lent()).toBeGreaterThan(lent)
   })
 
-  test('behavior: a reorg that reverts the default’s result withdraws amounts that are not paid yet', async () => {
+  test('behavior: if a reorg reverts the result of a default, the platform no longer owes the provider what it has not paid yet', async () => {
     const market = openMarket()
     const [payer] = wallets(1) as [Address]
     await market.pay(payer, 19_000_000n, 1_000_000n)

@@ -5,8 +5,8 @@ import type { TabKey } from './tabStore.ts'
 const reservationsAtOnce = 500
 
 /**
- * Releases reserved credit, and the claim on the tab's id, of tabs that were never opened: their requests were refused, or the process died
- * before it opened the tab.
+ * Releases the reserved credit and the ids of tabs that were never opened, because their requests were refused or the process died before it opened
+ * the tab.
  *
  * @param before releases only reservations that are older than this.
  */

@@ -124,7 +124,7 @@ test.each(Array.from({ length: 12 }, (_, seed) => seed))(
   },
 )
 
-test('behavior: the tested steps produce every verdict', () => {
+test('behavior: the steps of the tests above produce every verdict of the store', () => {
   const verdicts = {
     accept: [
       'accepted',

@@ -82,7 +82,7 @@ export function judgeTabLine(
     return {
       ...refuse(
         'line',
-        `${usdc(moved)} were paid on the line, but the tab line states ${usdc(said)} (${usdc(charged)} owed)${advice}`,
+        `${usdc(moved)} were paid on the line, but the tab line states ${usdc(said)} paid and ${usdc(charged)} owed${advice}`,
       ),
       ...found,
     }

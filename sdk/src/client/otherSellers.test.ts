@@ -374,7 +374,7 @@ describe('repeats', () => {
     },
   )
 
-  test('behavior: lets another client present the payment that an error contains', async () => {
+  test('behavior: another client can present the payment from this client’s error', async () => {
     let isRefusing = true
     const seller = await playX402Seller((request, response, attempt) =>
       isRefusing ? demand(response, 2) : serveTides(request, response, attempt),

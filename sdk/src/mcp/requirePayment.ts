@@ -105,7 +105,7 @@ export function requirePayment(options: ToolGateOptions): (server: McpServer) =>
 
   return (server) => ({
     registerTool(name, config, handler) {
-      // Throws immediately if the name can't be sold.
+      // Throws immediately if a tool of this name can't be sold.
       toolResource(name, options.server)
       let current = name
       const wrap = (one: unknown) =>

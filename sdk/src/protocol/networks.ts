@@ -50,7 +50,10 @@ export type Network = {
   priceFeed?: Address
   /** USD price of one gas token in USDC base units. Used if there is no price feed or its price is stale. Default: the operator's `ETH_USD`. */
   gasTokenUsd?: bigint
-  /** Default maximum price of a gas unit that the keeper offers, in wei. Default: the value in packages/chain/gasLimits.ts. */
+  /**
+   * Maximum price of a gas unit that the keeper offers, in wei, unless its operator sets another one. Default: the value in
+   * packages/chain/gasLimits.ts.
+   */
   maxFeePerGas?: bigint
   /**
    * Maximum gas of a batch. The keeper splits a larger batch. Set if a block has less gas than the 16.7 million that EIP-7825 allows for a

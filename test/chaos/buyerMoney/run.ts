@@ -271,7 +271,7 @@ async function expectArrived(
 }
 
 /**
- * Returns how much of the money that a settled state moved counts as the buyer's payment. Under the accepted terms, all of the money counts, also on
+ * Of the money that a settled state moved, returns the part that counts as the buyer's payment. Under the accepted terms, that is all of it, even on
  * lines that the ledger doesn't have. Under other terms, each line counts up to its charges, minus the platform's share.
  *
  * Also checks how the tab ended: the tab counts as settled exactly if everything charged moved under the accepted terms.

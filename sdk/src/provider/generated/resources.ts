@@ -562,8 +562,9 @@ export type ProviderResources = {
     /**
      * A month's books, by network.
      *
-     * Covers the payments accepted in the month, as `revenue` sums them; settled amounts follow the recorded chain.
-     * `format=csv` lists them line by line, in decimals and with settlement times: its columns add up to the sums.
+     * Sums the payments accepted in the month, like `revenue`. Settled amounts can still change after the month: they count
+     * what was read from the chain so far. `format=csv` lists the payments line by line, in decimals and with settlement
+     * times: its columns add up to the sums.
      *
      * `GET /providers/{id}/statement`
      */
@@ -571,8 +572,9 @@ export type ProviderResources = {
     /**
      * A month's books, by network. As CSV: the response's `body` is a stream.
      *
-     * Covers the payments accepted in the month, as `revenue` sums them; settled amounts follow the recorded chain.
-     * `format=csv` lists them line by line, in decimals and with settlement times: its columns add up to the sums.
+     * Sums the payments accepted in the month, like `revenue`. Settled amounts can still change after the month: they count
+     * what was read from the chain so far. `format=csv` lists the payments line by line, in decimals and with settlement
+     * times: its columns add up to the sums.
      *
      * `GET /providers/{id}/statement`
      */
@@ -583,7 +585,7 @@ export type ProviderResources = {
      * On a cash basis: money is booked at the time of the block in which it arrived, not when the request was bought. There is
      * one line for each payment, one for the requests on a tab by endpoint and hour, and one with negative amounts for each
      * refund. Document numbers have no gaps; those of a `final` month never change. Amounts are decimals. Totals by network
-     * come last; in CSV their `kind` is `total`. The answer is streamed: if it has no totals, it was cut off.
+     * come last; in CSV their `kind` is `total`. The answer is streamed: an answer without totals was cut off.
      *
      * `GET /providers/{id}/bookkeeping`
      */
@@ -594,7 +596,7 @@ export type ProviderResources = {
      * On a cash basis: money is booked at the time of the block in which it arrived, not when the request was bought. There is
      * one line for each payment, one for the requests on a tab by endpoint and hour, and one with negative amounts for each
      * refund. Document numbers have no gaps; those of a `final` month never change. Amounts are decimals. Totals by network
-     * come last; in CSV their `kind` is `total`. The answer is streamed: if it has no totals, it was cut off.
+     * come last; in CSV their `kind` is `total`. The answer is streamed: an answer without totals was cut off.
      *
      * `GET /providers/{id}/bookkeeping`
      */

@@ -1419,7 +1419,7 @@ export type Refunds = {
   paidUsdc: string
   /** The paid amount minus refunds that have moved or can still move. A failed refund counts until it has expired. */
   refundableUsdc: string
-  /** Minimum amount of a refund, unless it is everything that was paid. */
+  /** Minimum amount of a partial refund; a refund of everything that was paid may be smaller. */
   minimumUsdc: string
   /** Nonce with which the next refund is signed; null after 3 refunds. */
   next: {
@@ -1434,7 +1434,7 @@ export type Refunds = {
     leftUsdc: string
     /** Limit for all refunds of the provider on a UTC day. */
     limitUsdc: string
-    /** Whether it is the provider's own grant, or its share of the pool for refunds. */
+    /** True if the limit is the provider's own grant; false if it is the provider's share of the pool for refunds. */
     hasGrant: boolean
     resetsAt: string
   }
