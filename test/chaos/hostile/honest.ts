@@ -1,6 +1,7 @@
 import { setTimeout as wait } from 'node:timers/promises'
 import type { Client, PaidResponse } from '@tollkeeper/sdk/client/createClient'
 import { ClientError } from '@tollkeeper/sdk/client/errors'
+import type { SignedPayment } from '@tollkeeper/sdk/client/signedPayment'
 import { parseUsdc } from '@tollkeeper/sdk/protocol/amount'
 import type { Address } from 'viem'
 import type { Shop } from '../../support/shop.ts'
@@ -166,10 +167,22 @@ async function sell(scene: Market, { shop, buyer }: Seller, sales: Sale[], over:
   await Promise.all(asking)
 }
 
-/** Requests a URL. If the request fails after the buyer has signed, presents the same payment again. */
+const mostPresentations = 5
+
+/**
+ * Requests a URL. If the request fails after the buyer has signed, presents the same payment again, and repeats this while the outcome is unknown: on a
+ * busy machine, the seller may still be serving the payment when the second request ends.
+ */
 async function buy(client: Client, url: string): Promise<PaidResponse> {
-  return client.request(url).catch((error: unknown) => {
-    if (!(error instanceof ClientError) || error.payment === undefined) throw error
-    return client.request(url, { payment: error.payment })
-  })
+  let payment: SignedPayment | undefined
+  for (let presented = 1; ; presented++) {
+    try {
+      return await client.request(url, payment && { payment })
+    } catch (error) {
+      if (!(error instanceof ClientError) || error.payment === undefined) throw error
+      const isOver = presented > 1 && error.outcome !== 'unknown'
+      if (isOver || presented === mostPresentations) throw error
+      payment = error.payment
+    }
+  }
 }
