@@ -261,17 +261,37 @@ describe('a dishonest gateway', () => {
     ])
   })
 
-  test('behavior: is detected if it overstates the share of one of two providers with the same wallet', () => {
-    const sharing = (total: bigint, others: bigint, providerId: string): TabLineClaims => ({
+  describe('two providers with the same wallet', () => {
+    const sharing = (
+      total: bigint,
+      others: bigint,
+      providerId: string,
+      chargedUsdc = '3000',
+    ): TabLineClaims => ({
       ...claiming(total, {
-        line: { signedUsdc: '3000', chargedUsdc: '3000', creditUsdc: '0', othersUsdc: `${others}` },
+        line: { signedUsdc: '3000', chargedUsdc, creditUsdc: '0', othersUsdc: `${others}` },
       }),
       providerId,
     })
-    const honest = { lines: [sharing(2_000n, 1_000n, 'prov_1'), sharing(1_000n, 2_000n, 'prov_2')] }
-    expect(verdicts(honest)).toEqual(['settled', 'settled'])
-    const greedy = { lines: [sharing(2_000n, 1_000n, 'prov_1'), sharing(2_000n, 1_000n, 'prov_2')] }
-    expect(verdicts(greedy)).toEqual(['settled', 'duplicate: line_conflict'])
+    const details = (given: Given) => judge(given).tabLines.map(({ detail }) => detail)
+
+    test('behavior: is detected if it overstates the share of one of them', () => {
+      const honest = { lines: [sharing(2_000n, 1_000n, 'prov_1'), sharing(1_000n, 2_000n, 'prov_2')] }
+      expect(verdicts(honest)).toEqual(['settled', 'settled'])
+      const greedy = { lines: [sharing(2_000n, 1_000n, 'prov_1'), sharing(2_000n, 1_000n, 'prov_2')] }
+      expect(verdicts(greedy)).toEqual(['settled', 'duplicate: line_conflict'])
+      expect(details(greedy)[1]).toMatch(
+        /^The tab lines of prov_1 and prov_2 together claim more than the line of tab \S+ that they share pays$/,
+      )
+    })
+
+    test('behavior: is detected if it states a different amount of their line to each of them', () => {
+      const lines = [sharing(2_000n, 1_000n, 'prov_1'), sharing(1_000n, 1_000n, 'prov_2', '2000')]
+      expect(verdicts({ lines })).toEqual(['settled', 'duplicate: line_conflict'])
+      expect(details({ lines })[1]).toMatch(
+        /^The tab lines of prov_1 and prov_2 state different facts about the line of tab \S+ that they share$/,
+      )
+    })
   })
 })
 

@@ -210,10 +210,16 @@ function findConflicts(genuine: readonly GenuineTabLine[]): Map<number, string> 
     lines.set(shared, line)
     line.left -= BigInt(claims.totalUsdc)
     line.providers.add(claims.providerId)
-    if (line.facts !== factsOfLine(claims) || line.left < 0n)
+    const owned = `The tab lines of ${[...line.providers].join(' and ')}`
+    if (line.facts !== factsOfLine(claims))
       conflicts.set(
         position,
-        `The tab lines of ${[...line.providers].join(' and ')} claim more of tab ${claims.tab.id} than its line pays`,
+        `${owned} state different facts about the line of tab ${claims.tab.id} that they share`,
+      )
+    else if (line.left < 0n)
+      conflicts.set(
+        position,
+        `${owned} together claim more than the line of tab ${claims.tab.id} that they share pays`,
       )
   }
   return conflicts
