@@ -30,7 +30,10 @@ const asInstalled = {
   ssr: { resolve: { conditions: ['@tollkeeper/source', 'module', 'node'] } },
 }
 
-// Each project has the name of the tier that runs it (tools/runTests.ts).
+/** Plays that check how long honest parties wait. Their stack has ten processes, so on two cores no other file runs at the same time. */
+const alone = 'test/chaos/hostile/**/*.test.ts'
+
+// A tier (tools/runTests.ts) runs the projects whose names begin with its own.
 export default defineConfig({
   test: {
     // Starts one Postgres server for all files.
@@ -62,8 +65,12 @@ export default defineConfig({
             'examples/**/*.test.ts',
             '**/*.system.test.ts',
           ],
-          exclude: ['**/node_modules/**', 'sdk/dist/**'],
+          exclude: ['**/node_modules/**', 'sdk/dist/**', alone],
         },
+      },
+      {
+        ...asInstalled,
+        test: { ...shared, name: 'system-alone', include: [alone], sequence: { groupOrder: 1 } },
       },
       {
         test: { ...shared, name: 'compat', include: ['compat/*.test.ts'] },

@@ -52,7 +52,7 @@ const paths = positionals.length > 0 ? positionals.map(pathOf) : [`test/${kind}/
 const pattern =
   values.at === undefined ? left.map((name) => `^(?!${name} )`).join('') : `dies at ${values.at}`
 const only = pattern === '' ? [] : ['--testNamePattern', pattern]
-const child = spawn('vitest', ['run', '--project', 'system', ...only, ...paths], {
+const child = spawn('vitest', ['run', '--project', 'system*', ...only, ...paths], {
   stdio: 'inherit',
   env: { ...process.env, ...settings },
 })

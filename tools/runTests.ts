@@ -112,11 +112,11 @@ async function runTier(name: string, args: readonly string[]): Promise<string> {
 }
 
 /** Runs Vitest on a tier's project. A run that fails without a failed test counts as one failure. */
-async function runVitest(project: string, args: readonly string[]): Promise<Counts> {
+async function runVitest(tier: string, args: readonly string[]): Promise<Counts> {
   const folder = await mkdtemp(join(tmpdir(), 'tollkeeper-counts-'))
   const file = join(folder, 'counts.json')
   try {
-    const { selected } = selectArguments(project, args, isFile)
+    const { selected } = selectArguments(tier, args, isFile)
     const status = await show(['vitest', 'run', ...selected], root, { TIER_COUNTS: file })
     const counts: Counts = existsSync(file) ? JSON.parse(await readFile(file, 'utf8')) : none
     return status === 0 || counts.failed > 0 ? counts : { ...counts, failed: 1 }

@@ -57,11 +57,11 @@ describe('what a command printed', () => {
 describe('the arguments of Vitest', () => {
   const isFile = (path: string) => path === 'test/e2e/payment.test.ts'
 
-  test('default: selects the whole project of the tier', () => {
+  test('default: selects all projects of the tier', () => {
     const { selected, filtered } = selectArguments('system', [], isFile)
     expect(selected).toEqual([
       '--project',
-      'system',
+      'system*',
       '--reporter=default',
       '--reporter=./test/support/timesReporter.ts',
       '--reporter=./test/support/tierReporter.ts',
@@ -73,7 +73,7 @@ describe('the arguments of Vitest', () => {
     const { selected, filtered } = selectArguments('default', ['--reporter=verbose'], isFile)
     expect(selected).toEqual([
       '--project',
-      'default',
+      'default*',
       '--reporter=./test/support/tierReporter.ts',
       '--reporter=verbose',
     ])

@@ -62,12 +62,12 @@ export function formatTotal({ passed, failed, skipped }: Counts): string {
 
 /**
  * Completes the arguments of Vitest. A separate reporter counts the tests, in addition to the reporters that the caller selects. The path of a file
- * selects that file, even if it belongs to another project. Any other filter applies to the tier's project.
+ * selects that file, even if it belongs to another tier. Any other filter applies to the tier's projects.
  *
  * @returns `filtered`: whether only some tests are to run.
  */
 export function selectArguments(
-  project: string,
+  tier: string,
   args: readonly string[],
   isFile: (path: string) => boolean,
 ): { selected: string[]; filtered: boolean } {
@@ -79,7 +79,7 @@ export function selectArguments(
   const isPath = args.some((arg) => !arg.startsWith('-') && isFile(arg))
   return {
     selected: [
-      ...(isPath ? [] : ['--project', project]),
+      ...(isPath ? [] : ['--project', `${tier}*`]),
       ...reporters.map((name) => `--reporter=${name}`),
       ...args,
     ],
