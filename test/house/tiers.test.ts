@@ -15,6 +15,8 @@ type Project = { test: { name: string; include: string[]; exclude?: string[] } }
 
 test('behavior: each test file belongs to exactly one tier', () => {
   const projects = (config.test?.projects ?? []) as Project[]
+  // `npm run test:<tier>` runs the projects whose names begin with the tier's.
+  for (const { test } of projects) expect(test.name).toMatch(/^(default|system|compat)(-|$)/)
   const files = execFileSync('git', ['ls-files', '--cached', '--others', '--exclude-standard', '*.test.ts'], {
     cwd: root,
     encoding: 'utf8',

@@ -210,16 +210,16 @@ function findConflicts(genuine: readonly GenuineTabLine[]): Map<number, string> 
     lines.set(shared, line)
     line.left -= BigInt(claims.totalUsdc)
     line.providers.add(claims.providerId)
-    const owned = `The tab lines of ${[...line.providers].join(' and ')}`
+    const subject = `The tab lines of ${[...line.providers].join(' and ')}`
     if (line.facts !== factsOfLine(claims))
       conflicts.set(
         position,
-        `${owned} state different facts about the line of tab ${claims.tab.id} that they share`,
+        `${subject} state different facts about the line of tab ${claims.tab.id} that they share`,
       )
     else if (line.left < 0n)
       conflicts.set(
         position,
-        `${owned} together claim more than the line of tab ${claims.tab.id} that they share pays`,
+        `${subject} together claim more than the line of tab ${claims.tab.id} that they share pays`,
       )
   }
   return conflicts

@@ -40,6 +40,7 @@ const present = async (url: string, pass: string): Promise<number> => {
   return response.status
 }
 
+/** Maximum time in ms for which the payer of a pass repeats a request that gets 503. */
 const mostOutageMs = 60_000
 
 /** Presents a pass as its payer, who repeats a request that gets 503 because the gateway or its database is down. Returns the last status. */
